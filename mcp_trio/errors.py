@@ -1,0 +1,202 @@
+"""The exceptions of `mcp_trio`.
+
+Everything raised on purpose derives from `McpError`. One cause raises one exception: where a
+nursery was at work inside the library, its group has been taken apart before you see it.
+
+Two families matter most. `ErrorResponse` is an error that travels: a server raises it to answer
+a request with that JSON-RPC error, and a client raises it when such an answer came back. The
+others are local: something about the connection or about this program.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import trio
+
+__all__ = [
+    "ConnectionLost",
+    "ErrorResponse",
+    "HeaderMismatch",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
+    "ListenNotSupported",
+    "LocalProtocolError",
+    "McpError",
+    "MethodNotFound",
+    "MissingRequiredClientCapability",
+    "ParseError",
+    "ProtocolError",
+    "RemoteProtocolError",
+    "ServerBusy",
+    "SubscriptionLost",
+    "UnsupportedProtocolVersion",
+    "UseListen",
+]
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+HEADER_MISMATCH: Final = -32020
+MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
+UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
+
+
+class McpError(Exception):
+    """The base of every exception this package raises on purpose."""
+
+
+class ProtocolError(McpError):
+    """Somebody broke the protocol; the two subclasses say who."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This program tried to do what the protocol forbids; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent what the protocol forbids, or what cannot be understood."""
+
+
+class ConnectionLost(McpError, trio.BrokenResourceError):
+    """The transport ended before the answer came; the message says what is known of the cause."""
+
+
+class SubscriptionLost(McpError, trio.BrokenResourceError):
+    """An open subscription ended without a word from the server.
+
+    Changes may have been missed: read again what the subscription covered. The cause, where
+    one is known, is chained as ``__cause__``.
+    """
+
+
+class ListenNotSupported(McpError):
+    """`subscriptions/listen` was asked of a peer or transport that cannot carry it.
+
+    Raised before anything is written.
+    """
+
+
+class UseListen(McpError):
+    """A call for older servers was made on a modern peer; use `Client.listen` instead."""
+
+
+class ErrorResponse(McpError):
+    """A JSON-RPC error response, with its `code`, `message` and `data`.
+
+    Raise it, or a subclass, in a handler to answer with that error. A client raises the
+    subclass that belongs to the code it received, or this class where the code is not one that
+    the specification defines.
+
+    Source: specification, basic/index, "Error Codes".
+    """
+
+    default_code: ClassVar[int] = INTERNAL_ERROR
+    _by_code: ClassVar[dict[int, type["ErrorResponse"]]] = {}
+
+    def __init__(self, message: str, *, code: int | None = None, data: Any = None) -> None:
+        super().__init__(message)
+        self.code: int = self.default_code if code is None else code
+        self.message: str = message
+        self.data: Any = data
+
+    def __init_subclass__(cls) -> None:
+        # ServerBusy shares -32603 with InternalError; the first class of a code speaks for it.
+        ErrorResponse._by_code.setdefault(cls.default_code, cls)
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})"
+
+    @staticmethod
+    def from_wire(code: int, message: str, data: Any) -> "ErrorResponse":
+        """The exception for an error object that arrived."""
+        cls = ErrorResponse._by_code.get(code, ErrorResponse)
+        error = cls.__new__(cls)
+        ErrorResponse.__init__(error, message, code=code, data=data)
+        return error
+
+
+class ParseError(ErrorResponse):
+    """The message is not JSON (-32700)."""
+
+    default_code = PARSE_ERROR
+
+
+class InvalidRequest(ErrorResponse):
+    """The JSON is not a JSON-RPC message this side accepts (-32600).
+
+    Attributes:
+        request_id: the id of the refused message, where one could be read.
+    """
+
+    default_code = INVALID_REQUEST
+    request_id: str | int | None = None
+
+
+class MethodNotFound(ErrorResponse):
+    """The peer does not implement the method (-32601)."""
+
+    default_code = METHOD_NOT_FOUND
+
+
+class InvalidParams(ErrorResponse):
+    """The params are malformed, or name something that does not exist (-32602)."""
+
+    default_code = INVALID_PARAMS
+
+
+class InternalError(ErrorResponse):
+    """The peer failed while it served the request (-32603)."""
+
+    default_code = INTERNAL_ERROR
+
+
+class ServerBusy(ErrorResponse):
+    """A limit of the server is reached, or it is shutting down (-32603).
+
+    Over HTTP it is answered with status 503 and ``Retry-After``.
+
+    Attributes:
+        retry_after: seconds after which another try makes sense.
+    """
+
+    default_code = INTERNAL_ERROR
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, data: Any = None) -> None:
+        super().__init__(message, data=data)
+        self.retry_after = retry_after
+
+
+class HeaderMismatch(ErrorResponse):
+    """HTTP headers are missing, malformed, or differ from the body they mirror (-32020)."""
+
+    default_code = HEADER_MISMATCH
+
+
+class MissingRequiredClientCapability(ErrorResponse):
+    """The request needs a capability that the client did not declare (-32021).
+
+    ``data["requiredCapabilities"]`` has what is missing.
+    """
+
+    default_code = MISSING_REQUIRED_CLIENT_CAPABILITY
+
+    def __init__(self, message: str, *, required: Mapping[str, Any]) -> None:
+        super().__init__(message, data={"requiredCapabilities": dict(required)})
+
+
+class UnsupportedProtocolVersion(ErrorResponse):
+    """The peer does not speak the revision the request declares (-32022).
+
+    ``data`` has ``supported`` (a list of revisions) and ``requested``.
+    """
+
+    default_code = UNSUPPORTED_PROTOCOL_VERSION
+
+    def __init__(self, *, requested: str, supported: tuple[str, ...]) -> None:
+        super().__init__(
+            f"Unsupported protocol version {requested!r}",
+            data={"supported": list(supported), "requested": requested},
+        )

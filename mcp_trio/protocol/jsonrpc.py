@@ -1,0 +1,251 @@
+"""JSON-RPC 2.0 envelopes: parse, classify, build.
+
+The revision of 2026-07-28 knows three kinds of message. A client sends requests and
+notifications; a server sends notifications and responses. Batches do not exist.
+
+An envelope that arrives is parsed once, strictly: an id is a string or an integer and keeps its
+type, `1`, `"1"`, `1.0` and `true` are four different things, and only an absent id means that
+there is none. What leaves is built as bytes at once, so that a value JSON cannot hold is found
+before a stream is touched.
+
+Source: specification, basic/index, "Messages".
+"""
+
+from typing import Any, Final, TypeGuard
+
+import attrs
+
+from mcp_trio import codec, errors
+
+__all__ = [
+    "MAX_STRING_ID_BYTES",
+    "ErrorReply",
+    "Message",
+    "Notification",
+    "Reply",
+    "Request",
+    "RequestId",
+    "ResultReply",
+    "error_reply",
+    "encode_notification",
+    "encode_request",
+    "is_request_id",
+    "parse_client_message",
+    "parse_server_message",
+    "result_reply",
+]
+
+RequestId = str | int
+"""A JSON-RPC id. A `bool` is an `int` to Python but never an id."""
+
+MAX_STRING_ID_BYTES: Final = 256
+"""An id is echoed on every message of a subscription, so its length is bounded."""
+
+_INT64 = range(-(2**63), 2**63)
+_ABSENT: Final = object()
+
+
+@attrs.define(slots=True)
+class Request:
+    """A request as the server sees it.
+
+    `params` is taken out, not copied, by whoever serves the request (`take_params`): a
+    subscription can stay open for days and must not keep the body that opened it.
+    """
+
+    id: RequestId
+    method: str
+    params: dict[str, Any] = attrs.field(factory=dict, repr=False)
+
+    def take_params(self) -> dict[str, Any]:
+        """Return the params and forget them."""
+        params, self.params = self.params, {}
+        return params
+
+
+@attrs.frozen(slots=True)
+class Notification:
+    """A one-way message, in either direction. It is never answered."""
+
+    method: str
+    params: dict[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(slots=True)
+class ResultReply:
+    """A successful response as the client sees it."""
+
+    id: RequestId
+    result: dict[str, Any]
+
+
+@attrs.frozen(slots=True)
+class ErrorReply:
+    """An error response as the client sees it; `id` is None where the server could not read it."""
+
+    id: RequestId | None
+    error: errors.ErrorResponse
+
+
+Message = Notification | ResultReply | ErrorReply
+"""What a client can receive."""
+
+
+@attrs.frozen(slots=True)
+class Reply:
+    """A response as the server hands it to a transport: encoded, with what a transport maps.
+
+    Attributes:
+        frame: the whole JSON-RPC response, UTF-8, without a line end.
+        error_code: the code of the error it carries; None for a result.
+        retry_after: seconds; set where the server turned the request away because it is full
+            or shutting down.
+    """
+
+    frame: bytes
+    error_code: int | None = None
+    retry_after: float | None = None
+
+
+def is_request_id(value: object) -> TypeGuard[RequestId]:
+    """Whether a value may stand as an id: a short string, or an integer of 64 bits."""
+    if isinstance(value, str):
+        return len(value.encode()) <= MAX_STRING_ID_BYTES
+    return type(value) is int and value in _INT64
+
+
+def parse_client_message(data: bytes) -> Request | Notification:
+    """Parse what a client sent to a server.
+
+    Raises:
+        errors.ParseError: it is not JSON.
+        errors.InvalidRequest: it is JSON, but not one request or notification. Its
+            `request_id` attribute has the id where one could be read.
+    """
+    envelope = _object(codec.decode_json(data))
+    request_id = envelope.get("id", _ABSENT)
+    known_id = request_id if is_request_id(request_id) else None
+    if envelope.get("jsonrpc") != "2.0":
+        raise _invalid('"jsonrpc" must be "2.0"', known_id)
+    if request_id is not _ABSENT and known_id is None:
+        raise _invalid(f"not a usable request id: {_show(request_id)}", None)
+    method = envelope.get("method", _ABSENT)
+    if method is _ABSENT and ("result" in envelope or "error" in envelope):
+        raise _invalid("a client does not send responses", known_id)
+    if not isinstance(method, str):
+        raise _invalid('"method" must be a string', known_id)
+    params = envelope.get("params", _ABSENT)
+    if params is _ABSENT:
+        params = {}
+    elif not isinstance(params, dict):
+        raise _invalid('"params" must be an object', known_id)
+    if known_id is None:
+        return Notification(method, params)
+    return Request(known_id, method, params)
+
+
+def parse_server_message(data: bytes) -> Message:
+    """Parse what a server sent to a client.
+
+    Raises:
+        errors.RemoteProtocolError: it is not a notification or a response. A request is one
+            such thing: servers of this revision do not send them.
+    """
+    try:
+        envelope = _object(codec.decode_json(data))
+    except errors.ErrorResponse as error:
+        raise errors.RemoteProtocolError(f"from the server: {error.message}") from error
+    request_id = envelope.get("id", _ABSENT)
+    if envelope.get("jsonrpc") != "2.0":
+        raise errors.RemoteProtocolError('from the server: "jsonrpc" is not "2.0"')
+    if "method" in envelope:
+        return _server_notification(envelope, request_id)
+    if "error" in envelope:
+        known_id = request_id if is_request_id(request_id) else None
+        if known_id is None and request_id is not _ABSENT and request_id is not None:
+            raise errors.RemoteProtocolError(f"unusable response id {_show(request_id)}")
+        return ErrorReply(known_id, _error_object(envelope["error"]))
+    result = envelope.get("result")
+    if not isinstance(result, dict) or not is_request_id(request_id):
+        raise errors.RemoteProtocolError("from the server: neither notification nor response")
+    return ResultReply(request_id, result)
+
+
+def _server_notification(envelope: dict[str, Any], request_id: object) -> Notification:
+    method = envelope["method"]
+    params = envelope.get("params", {})
+    if request_id is not _ABSENT:
+        raise errors.RemoteProtocolError(f"servers do not send requests: {_show(method)}")
+    if not isinstance(method, str) or not isinstance(params, dict):
+        raise errors.RemoteProtocolError("from the server: a malformed notification")
+    return Notification(method, params)
+
+
+def _error_object(error: object) -> errors.ErrorResponse:
+    if isinstance(error, dict):
+        code, message = error.get("code"), error.get("message")
+        if type(code) is int and isinstance(message, str):
+            return errors.ErrorResponse.from_wire(code, message, error.get("data"))
+    raise errors.RemoteProtocolError("from the server: a malformed error object")
+
+
+def encode_request(request_id: RequestId, method: str, params: dict[str, Any]) -> bytes:
+    """The bytes of a request."""
+    return codec.encode_json(
+        {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+    )
+
+
+def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    """The bytes of a notification."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return codec.encode_json(message)
+
+
+def result_reply(request_id: RequestId, result: dict[str, Any]) -> Reply:
+    """Encode a result. One that JSON cannot hold becomes an internal error instead."""
+    try:
+        return Reply(codec.encode_json({"jsonrpc": "2.0", "id": request_id, "result": result}))
+    except codec.EncodeError as problem:
+        return error_reply(
+            request_id, errors.InternalError(f"the result cannot be sent as JSON: {problem}")
+        )
+
+
+def error_reply(request_id: RequestId | None, error: errors.ErrorResponse) -> Reply:
+    """Encode an error response; without an id where the request's could not be read."""
+    message: dict[str, Any] = {"jsonrpc": "2.0"}
+    if request_id is not None:
+        message["id"] = request_id
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
+    message["error"] = body
+    try:
+        frame = codec.encode_json(message)
+    except codec.EncodeError:
+        # Whatever the application put into the error cannot be sent; its code still can.
+        message["error"] = {"code": error.code, "message": "the error cannot be sent as JSON"}
+        frame = codec.encode_json(message)
+    return Reply(frame, error.code, getattr(error, "retry_after", None))
+
+
+def _object(value: object) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list):
+        raise errors.InvalidRequest("batches are not part of this revision")
+    raise errors.InvalidRequest("a JSON-RPC message is an object")
+
+
+def _invalid(message: str, request_id: RequestId | None) -> errors.InvalidRequest:
+    error = errors.InvalidRequest(message)
+    error.request_id = request_id
+    return error
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,1 @@
+"""Transports: the two seams (`abc`), and what carries messages over memory and byte streams."""

@@ -1,0 +1,117 @@
+"""The two seams between the roles and what carries their messages.
+
+A client is written against `Transport`, a server against `Exchange`. Neither knows whether
+there is a pipe, a socket or a function call behind it.
+"""
+
+import abc
+import math
+from collections.abc import Hashable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import attrs
+import trio
+
+from mcp_trio.protocol import jsonrpc
+
+__all__ = ["Exchange", "Handler", "Principal", "Transport"]
+
+
+@attrs.frozen
+class Principal:
+    """Who makes a request, as far as the transport could tell.
+
+    Attributes:
+        name: a stable identifier; limits are counted per name.
+        expires_at: the moment of `trio.current_time` at which the credentials end, in seconds.
+            A subscription does not outlive it.
+    """
+
+    name: str
+    expires_at: float = math.inf
+
+
+class Exchange(abc.ABC):
+    """What a transport lends to the server for one request: a way back, and who is asking.
+
+    The transport runs `Handler.handle` in a task of its own inside a cancel scope that belongs
+    to this request. It cancels that scope when the request is cancelled or its peer has gone.
+    """
+
+    kind: Literal["memory", "stdio", "http"]
+    connection: Hashable = None
+    """What the limits per connection count by; None where a connection carries one request."""
+    principal: Principal | None = None
+    headers: Mapping[str, str] = {}
+    """The request's HTTP headers in lower case; empty elsewhere."""
+
+    @abc.abstractmethod
+    async def send(self, frame: bytes) -> None:
+        """Write one notification: a whole JSON message in UTF-8, without a line end.
+
+        Returns when the transport has handed it on. Cancelling before that leaves it unsent or
+        sent, never half sent.
+
+        Raises:
+            trio.BrokenResourceError: the peer has gone.
+        """
+
+    def send_nowait(self, frame: bytes) -> bool:  # noqa: ARG002
+        """Write one notification at once if that needs no waiting; whether it was written."""
+        return False
+
+    def release(self) -> None:  # noqa: B027
+        """Forget what only the opening of the request needed: body, params, headers."""
+
+
+class Handler(Protocol):
+    """What a transport needs of a server."""
+
+    @property
+    def supported_versions(self) -> tuple[str, ...]:
+        """The revisions this server speaks, newest first."""
+
+    def knows(self, method: str) -> bool:
+        """Whether there is a handler for the method."""
+
+    async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
+        """Serve one request and return its response, which the transport then writes.
+
+        Never raises but for cancellation (and `KeyboardInterrupt`, `SystemExit`): whatever goes
+        wrong in a handler is an error reply. Cancelling ends the request without a response.
+        """
+
+    def notify(self, notification: jsonrpc.Notification) -> None:
+        """Take note of a notification that is not the transport's own business."""
+
+    async def drain(self, deadline: float) -> None:
+        """End every open subscription with its result and refuse new ones.
+
+        Returns when all have ended, or at the deadline (`trio.current_time`), in seconds.
+        """
+
+
+class Transport(abc.ABC):
+    """What a client needs to reach one server."""
+
+    kind: Literal["memory", "stdio", "http"]
+
+    @abc.abstractmethod
+    def open_exchange(
+        self, request_id: jsonrpc.RequestId, method: str, params: dict[str, object]
+    ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[jsonrpc.Message]]:
+        """Send a request and open the channel on which everything that belongs to it arrives.
+
+        The channel yields the notifications of that request in order, then its response, then
+        `trio.EndOfChannel`. Where the transport fails first it raises
+        `errors.ConnectionLost`, which names the cause as far as it is known. A slow receiver
+        delays nobody but its own exchange.
+
+        Leaving the block before the response has come cancels the request in the way of the
+        transport: `notifications/cancelled` on stdio, a closed response stream over HTTP. The
+        goodbye is shielded, with a deadline.
+
+        Raises:
+            errors.ConnectionLost: on entering, the request could not be sent.
+        """
