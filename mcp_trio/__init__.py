@@ -1,0 +1,1 @@
+"""The Model Context Protocol for Trio: servers, clients and change subscriptions."""
