@@ -14,9 +14,11 @@ from typing import Any, ClassVar, Final
 import trio
 
 __all__ = [
+    "AcknowledgementTimeout",
     "ConnectionLost",
     "ErrorResponse",
     "HeaderMismatch",
+    "HttpStatusError",
     "InternalError",
     "InvalidParams",
     "InvalidRequest",
@@ -62,6 +64,36 @@ class RemoteProtocolError(ProtocolError):
 
 class ConnectionLost(McpError, trio.BrokenResourceError):
     """The transport ended before the answer came; the message says what is known of the cause."""
+
+
+class HttpStatusError(McpError):
+    """An HTTP answer whose status says no, without a JSON-RPC error that would say why.
+
+    Where there is such an error as well, that `ErrorResponse` is raised and this is its
+    ``__cause__``.
+
+    Attributes:
+        status: the HTTP status, for instance 401.
+        headers: the answer's headers in lower case; of several with one name, the last.
+        retry_after: seconds the server asks to wait before another try; None where it does not.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        headers: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers: Mapping[str, str] = dict(headers or {})
+        self.retry_after = retry_after
+
+
+class AcknowledgementTimeout(McpError, trio.TooSlowError):
+    """A subscription was not acknowledged in time; the request has been cancelled."""
 
 
 class SubscriptionLost(McpError, trio.BrokenResourceError):

@@ -96,6 +96,8 @@ class Transport(abc.ABC):
     """What a client needs to reach one server."""
 
     kind: Literal["memory", "stdio", "http"]
+    can_listen: bool = True
+    """Whether notifications can arrive before the response; without that, no subscriptions."""
 
     @abc.abstractmethod
     def open_exchange(
