@@ -1,0 +1,184 @@
+"""The servers under test, each in a process of its own on a core of its own."""
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+from bench_load import BenchError, Caller
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+SDK = "mcp==2.3.0"
+SERVER_CORE, LOAD_CORE = 0, 1
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@attrs.frozen
+class Kind:
+    """A kind of server: what it is called and how it is started.
+
+    Attributes:
+        most: the most subscriptions it can hold open.
+        watch: what to add so that it notices clients that leave, where it does not always.
+        counts: whether it has a tool that counts its subscriptions.
+    """
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    most: int = 20_000
+    watch: tuple[str, ...] = ()
+    counts: bool = True
+
+
+def kinds(cache: Path) -> dict[str, Kind]:
+    """All servers that can be asked for, the one to judge first."""
+    here = sys.executable
+    floors = HERE / "floors"
+    found = (
+        Kind(
+            "ours",
+            "mcp_trio, serve_hypercorn",
+            (here, str(EXAMPLES / "everything_server.py"), "--hypercorn", "127.0.0.1:{port}"),
+        ),
+        Kind(
+            "asgi",
+            "a minimal ASGI app, plain Hypercorn on Trio",
+            (here, str(floors / "asgi_floor.py"), "{port}"),
+            watch=("--watch",),
+        ),
+        Kind(
+            "sockets",
+            "bare Trio sockets, a task a connection",
+            (here, str(floors / "sockets_floor.py"), "{port}"),
+            watch=("--watch",),
+        ),
+        Kind(
+            "sdk",
+            "the official Python SDK 2.3.0, uvicorn",
+            (str(cache / "sdk" / "bin" / "python"), str(floors / "sdk_floor.py"), "{port}"),
+            # The high-level server of the SDK refuses more than this.
+            most=1024,
+            counts=False,
+        ),
+    )
+    return {kind.name: kind for kind in found}
+
+
+def prepare_sdk(cache: Path) -> None:
+    """Make the environment of the official SDK, once."""
+    home = cache / "sdk"
+    ready = home / "ready"
+    if ready.exists() and ready.read_text() == SDK:
+        return
+    print(f"installing {SDK} into {home} ...", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    venv.create(home, with_pip=True)
+    subprocess.run(
+        [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", SDK], check=True
+    )
+    ready.write_text(SDK)
+
+
+@attrs.define
+class Server:
+    """A server that runs."""
+
+    kind: Kind
+    port: int
+    process: subprocess.Popen[bytes]
+
+    def cpu(self) -> float:
+        """The processor time it has used so far, user and system, in seconds."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        fields = stat.rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def rss(self) -> int:
+        """Its resident memory, in bytes; what the kernel holds for its sockets is not in it."""
+        statm = Path(f"/proc/{self.process.pid}/statm").read_text()
+        return int(statm.split()[1]) * _PAGE
+
+
+def free_port() -> int:
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def raise_file_limit(needed: int) -> None:
+    """Let this process and its children hold so many sockets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= needed:
+        return
+    with contextlib.suppress(ValueError, PermissionError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, max(hard, needed)))
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def pin(core: int) -> None:
+    """Keep this process on one core, if there are several."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
+
+
+@contextlib.contextmanager
+def run_server(kind: Kind, *, cores: set[int], watch: bool = False) -> Iterator[Server]:
+    """Start a server, wait until it answers, and end it when the block is left."""
+    port = free_port()
+    command = [part.replace("{port}", str(port)) for part in kind.command]
+    command += kind.watch if watch else ()
+    core = sorted(cores)[SERVER_CORE % len(cores)]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+        )
+        try:
+            try:
+                _wait_until_it_answers(process, port)
+            except BenchError as error:
+                errors.seek(0)
+                tail = errors.read()[-2000:].decode(errors="replace")
+                raise BenchError(f"{kind.name}: {error}\n{tail}") from None
+            yield Server(kind, port, process)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.perf_counter() + 30
+    while time.perf_counter() < deadline:
+        if process.poll() is not None:
+            raise BenchError(f"it ended with {process.returncode}")
+        with contextlib.suppress(OSError):
+            caller = Caller(port)
+            try:
+                caller.call("echo", text="hello")
+            finally:
+                caller.close()
+            return
+        time.sleep(0.05)
+    raise BenchError("it did not answer within 30 s")
