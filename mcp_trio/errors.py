@@ -59,7 +59,14 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent what the protocol forbids, or what cannot be understood."""
+    """The peer sent what the protocol forbids, or what cannot be understood.
+
+    Attributes:
+        request_id: the id of a response that cannot be understood, where it could be read:
+            the request that waits for it will get no other.
+    """
+
+    request_id: str | int | None = None
 
 
 class ConnectionLost(McpError, trio.BrokenResourceError):
@@ -161,10 +168,13 @@ class InvalidRequest(ErrorResponse):
 
     Attributes:
         request_id: the id of the refused message, where one could be read.
+        is_notification: whether it was a notification, which is never answered. Over HTTP the
+            status still says that it was refused.
     """
 
     default_code = INVALID_REQUEST
     request_id: str | int | None = None
+    is_notification: bool = False
 
 
 class MethodNotFound(ErrorResponse):

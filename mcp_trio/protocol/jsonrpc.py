@@ -11,6 +11,7 @@ before a stream is touched.
 Source: specification, basic/index, "Messages".
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 import attrs
@@ -26,6 +27,8 @@ __all__ = [
     "Request",
     "RequestId",
     "ResultReply",
+    "cancelled_request_id",
+    "encode_cancelled",
     "encode_notification",
     "encode_request",
     "error_reply",
@@ -33,6 +36,7 @@ __all__ = [
     "parse_client_message",
     "parse_server_message",
     "result_reply",
+    "same_id",
 ]
 
 RequestId = str | int
@@ -109,9 +113,19 @@ class Reply:
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
     """Whether a value may stand as an id: a short string, or an integer of 64 bits."""
-    if isinstance(value, str):
-        return len(value.encode()) <= MAX_STRING_ID_BYTES
+    if type(value) is str:
+        if value.isascii():
+            return len(value) <= MAX_STRING_ID_BYTES
+        try:
+            return len(value.encode()) <= MAX_STRING_ID_BYTES
+        except UnicodeEncodeError:
+            return False
     return type(value) is int and value in _INT64
+
+
+def same_id(one: object, other: object) -> bool:
+    """Whether two ids are the same, type included: to Python `1`, `1.0` and `True` are equal."""
+    return type(one) is type(other) and one == other
 
 
 def parse_client_message(data: bytes) -> Request | Notification:
@@ -120,7 +134,8 @@ def parse_client_message(data: bytes) -> Request | Notification:
     Raises:
         errors.ParseError: it is not JSON.
         errors.InvalidRequest: it is JSON, but not one request or notification. Its
-            `request_id` attribute has the id where one could be read.
+            `request_id` attribute has the id where one could be read, and `is_notification`
+            says that it must not be answered.
     """
     envelope = _object(codec.decode_json(data))
     request_id = envelope.get("id", _ABSENT)
@@ -138,7 +153,7 @@ def parse_client_message(data: bytes) -> Request | Notification:
     if params is _ABSENT:
         params = {}
     elif not isinstance(params, dict):
-        raise _invalid('"params" must be an object', known_id)
+        raise _invalid('"params" must be an object', known_id, is_notification=known_id is None)
     if known_id is None:
         return Notification(method, params)
     return Request(known_id, method, params)
@@ -149,59 +164,96 @@ def parse_server_message(data: bytes) -> Message:
 
     Raises:
         errors.RemoteProtocolError: it is not a notification or a response. A request is one
-            such thing: servers of this revision do not send them.
+            such thing: servers of this revision do not send them. For a response that makes no
+            sense, its `request_id` attribute has the id where one could be read.
     """
     try:
         envelope = _object(codec.decode_json(data))
     except errors.ErrorResponse as error:
         raise errors.RemoteProtocolError(f"from the server: {error.message}") from error
     request_id = envelope.get("id", _ABSENT)
-    if envelope.get("jsonrpc") != "2.0":
-        raise errors.RemoteProtocolError('from the server: "jsonrpc" is not "2.0"')
     if "method" in envelope:
         return _server_notification(envelope, request_id)
+    known_id = request_id if is_request_id(request_id) else None
+    if envelope.get("jsonrpc") != "2.0":
+        raise _remote('"jsonrpc" is not "2.0"', known_id)
+    if known_id is None and request_id is not _ABSENT and request_id is not None:
+        raise _remote(f"unusable response id {_show(request_id)}", None)
     if "error" in envelope:
-        known_id = request_id if is_request_id(request_id) else None
-        if known_id is None and request_id is not _ABSENT and request_id is not None:
-            raise errors.RemoteProtocolError(f"unusable response id {_show(request_id)}")
-        return ErrorReply(known_id, _error_object(envelope["error"]))
-    result = envelope.get("result")
-    if not isinstance(result, dict) or not is_request_id(request_id):
-        raise errors.RemoteProtocolError("from the server: neither notification nor response")
-    return ResultReply(request_id, result)
+        return ErrorReply(known_id, _error_object(envelope["error"], known_id))
+    result = envelope.get("result", _ABSENT)
+    if result is _ABSENT or known_id is None:
+        raise _remote("neither a notification nor a response", known_id)
+    if not isinstance(result, dict):
+        raise _remote("a result is an object", known_id)
+    return ResultReply(known_id, result)
 
 
 def _server_notification(envelope: dict[str, Any], request_id: object) -> Notification:
     method = envelope["method"]
     params = envelope.get("params", {})
+    # The id of a request is one of the server's own ids: it says nothing about ours.
     if request_id is not _ABSENT:
-        raise errors.RemoteProtocolError(f"servers do not send requests: {_show(method)}")
-    if not isinstance(method, str) or not isinstance(params, dict):
-        raise errors.RemoteProtocolError("from the server: a malformed notification")
+        raise _remote(f"servers do not send requests ({_show(method)})", None)
+    if (
+        envelope.get("jsonrpc") != "2.0"
+        or not isinstance(method, str)
+        or not isinstance(params, dict)
+    ):
+        raise _remote("a malformed notification", None)
     return Notification(method, params)
 
 
-def _error_object(error: object) -> errors.ErrorResponse:
+def _error_object(error: object, request_id: RequestId | None) -> errors.ErrorResponse:
     if isinstance(error, dict):
         code, message = error.get("code"), error.get("message")
         if type(code) is int and isinstance(message, str):
             return errors.ErrorResponse.from_wire(code, message, error.get("data"))
-    raise errors.RemoteProtocolError("from the server: a malformed error object")
+    raise _remote("a malformed error object", request_id)
 
 
-def encode_request(request_id: RequestId, method: str, params: dict[str, Any]) -> bytes:
-    """The bytes of a request."""
+def cancelled_request_id(params: Mapping[str, Any]) -> RequestId | None:
+    """The request that the params of a `notifications/cancelled` refer to.
+
+    None where they refer to none: a malformed cancellation is ignored, and `1.0` or `true` do
+    not find request 1.
+    """
+    request_id = params.get("requestId")
+    return request_id if is_request_id(request_id) else None
+
+
+def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any]) -> bytes:
+    """The bytes of a request.
+
+    Raises:
+        errors.LocalProtocolError: the id cannot be one.
+        codec.EncodeError: the params hold what JSON cannot.
+    """
+    if not is_request_id(request_id):
+        raise errors.LocalProtocolError(f"not a usable request id: {_show(request_id)}")
     return codec.encode_json(
-        {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
     )
 
 
-def encode_notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """The bytes of a notification."""
+def encode_notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
+    """The bytes of a notification.
+
+    Raises:
+        codec.EncodeError: the params hold what JSON cannot.
+    """
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
-        message["params"] = params
+        message["params"] = dict(params)
     return codec.encode_json(message)
+
+
+def encode_cancelled(request_id: RequestId, reason: str | None = None) -> bytes:
+    """The bytes of the notification that cancels a request, or tears a subscription down."""
+    params: dict[str, Any] = {"requestId": request_id}
+    if reason is not None:
+        params["reason"] = reason
+    return encode_notification("notifications/cancelled", params)
 
 
 def result_reply(request_id: RequestId, result: dict[str, Any]) -> Reply:
@@ -240,12 +292,27 @@ def _object(value: object) -> dict[str, Any]:
     raise errors.InvalidRequest("a JSON-RPC message is an object")
 
 
-def _invalid(message: str, request_id: RequestId | None) -> errors.InvalidRequest:
+def _invalid(
+    message: str, request_id: RequestId | None, *, is_notification: bool = False
+) -> errors.InvalidRequest:
     error = errors.InvalidRequest(message)
+    error.request_id = request_id
+    error.is_notification = is_notification
+    return error
+
+
+def _remote(message: str, request_id: RequestId | None) -> errors.RemoteProtocolError:
+    error = errors.RemoteProtocolError(f"from the server: {message}")
     error.request_id = request_id
     return error
 
 
 def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    """A short form of what a peer sent, which can be of any size and shape."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 60 else value[:57] + "...")
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if value.bit_length() <= 200 else "a very large integer"
+    return f"of type {type(value).__name__}"

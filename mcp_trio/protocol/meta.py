@@ -4,7 +4,7 @@ Source: specification, basic/index, "_meta"; basic/versioning.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import attrs
 
@@ -173,7 +173,7 @@ def subscription_id(params: Mapping[str, Any]) -> jsonrpc.RequestId | None:
     return None
 
 
-def is_progress_token(value: object) -> bool:
+def is_progress_token(value: object) -> TypeGuard[ProgressToken]:
     """Whether a value may stand as a progress token: a string or an integer, no boolean."""
     return isinstance(value, str) or type(value) is int
 
