@@ -4,7 +4,7 @@ from importlib.metadata import version as installed_version
 
 project = "mcp_trio"
 author = "the mcp_trio authors"
-copyright = "the mcp_trio authors"  # noqa: A001
+copyright = "the mcp_trio authors"
 release = version = installed_version("mcp-trio")
 
 extensions = [
