@@ -6,7 +6,7 @@ there is a pipe, a socket or a function call behind it.
 
 import abc
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -45,6 +45,10 @@ class Exchange(abc.ABC):
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
     """The request's HTTP headers in lower case; empty elsewhere."""
+    end_gracefully: Callable[[str], object] | None = None
+    """Ends the request early but properly, given a reason. Whoever serves a subscription sets it
+    once that is acknowledged. A transport that is itself told to stop calls it, and gives
+    `Handler.handle` a moment to return, where it would otherwise cancel it at once."""
 
     @abc.abstractmethod
     async def send(self, frame: bytes) -> None:

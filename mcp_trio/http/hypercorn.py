@@ -1,0 +1,267 @@
+"""Serve over Hypercorn's HTTP, hardened against strangers.
+
+Source: specification, basic/transports/streamable-http.
+"""
+
+import contextlib
+import copy
+import gc
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Final, Unpack
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.utils import repr_socket_addr
+
+from mcp_trio.http._hypercorn_connection import Shared
+from mcp_trio.http.asgi import ASGIApp, asgi_app
+from mcp_trio.http.endpoint import EndpointOptions
+from mcp_trio.transports.abc import Handler
+
+__all__ = ["serve_hypercorn"]
+
+BACKLOG: Final = 1024
+"""How many connections may wait to be accepted where the configuration leaves Hypercorn's 100."""
+
+CUT_GRACE: Final = 0.25
+"""Seconds between closing a connection and cancelling what still serves it."""
+
+_log: Final = logging.getLogger("mcp_trio.http.hypercorn")
+
+
+async def serve_hypercorn(
+    handler: Handler,
+    config: Config | None = None,
+    *,
+    path: str = "/mcp",
+    app: ASGIApp | None = None,
+    handle_signals: bool = False,
+    shutdown_trigger: Callable[[], Awaitable[object]] | None = None,
+    drain_grace: float = 2.0,
+    send_deadline: float = 30.0,
+    upgrades: bool = False,
+    gc_thresholds: tuple[int, int, int] | None = None,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[EndpointOptions],
+) -> None:
+    """Serve a handler over HTTP on Hypercorn's Trio worker until told to stop.
+
+    It is Hypercorn as its configuration says (addresses, TLS, limits, logs), but that
+
+    * what one connection does to itself ends that connection and no other;
+    * a client that stops reading is cut after `send_deadline`;
+    * a client that leaves is noticed at once;
+    * connections speak HTTP/1.1 and are not upgraded, unless `upgrades` is given;
+    * stopping is graceful and bounded.
+
+    To stop is to accept no more connections, to end every subscription with its result, to let
+    requests that are being served finish, and to close what is left after `drain_grace`. It
+    happens when `shutdown_trigger` returns, on SIGTERM and SIGINT if `handle_signals` is set (a
+    second signal cuts the drain short), and when this call is cancelled: then in a shielded
+    scope with that same deadline.
+
+    Args:
+        handler: the server.
+        config: Hypercorn's configuration; by default it listens on 127.0.0.1:8000. Its settings
+            for workers, QUIC and reloading have no effect here, nor has `read_timeout`.
+        path: where the MCP endpoint is.
+        app: an ASGI application that mounts `asgi_app(handler)` among other things, to serve
+            instead; then `path` and `options` have no effect.
+        handle_signals: whether SIGTERM and SIGINT stop the server. Only in the main thread.
+        shutdown_trigger: what to wait for before stopping.
+        drain_grace: how long stopping may take, in seconds.
+        send_deadline: how long a client may take to read 64 KiB, in seconds.
+        upgrades: allow HTTP/2 and WebSocket, as Hypercorn speaks them. Its HTTP/2 knows no
+            back-pressure: have a proxy in front that you trust.
+        gc_thresholds: thresholds for the garbage collector while serving; with thousands of
+            streams (20000, 20, 100) nearly doubles throughput. They hold for the whole process.
+        task_status: reports the bound addresses, each as ``http://host:port``.
+        options: as in `asgi_app`.
+
+    Raises:
+        OSError: an address cannot be bound.
+        ValueError: the configuration asks for QUIC.
+    """
+    settings = copy.copy(config) if config is not None else Config()
+    if settings.quic_bind:
+        raise ValueError("QUIC cannot be served here")
+    if settings.backlog == Config.backlog:
+        settings.backlog = BACKLOG
+    if not upgrades:
+        settings.alpn_protocols = ["http/1.1"]
+    served: Any = app if app is not None else asgi_app(handler, path=path, **options)
+    shared = Shared(ASGIWrapper(served), settings, send_deadline=send_deadline, upgrades=upgrades)
+    server = _Server(handler, shared, drain_grace, with_lifespan=app is not None)
+    with _one_cause(), _thresholds(gc_thresholds):
+        async with trio.open_nursery() as nursery:
+            addresses = await nursery.start(server.run)
+            try:
+                if handle_signals:
+                    await nursery.start(server.obey_signals)
+                if shutdown_trigger is not None:
+                    nursery.start_soon(server.stop_after, shutdown_trigger)
+                task_status.started(addresses)
+                await server.done.wait()
+            finally:
+                server.stop()
+            nursery.cancel_scope.cancel()
+
+
+class _Server:
+    """The listening sockets and what stopping means."""
+
+    def __init__(
+        self, handler: Handler, shared: Shared, drain_grace: float, *, with_lifespan: bool
+    ) -> None:
+        self.done = trio.Event()
+        self._handler = handler
+        self._shared = shared
+        self._grace = drain_grace
+        self._with_lifespan = with_lifespan
+        self._stopping = trio.Event()
+        self._drain = trio.CancelScope()
+
+    def stop(self) -> None:
+        """Begin to stop; once is enough."""
+        self._stopping.set()
+
+    async def stop_after(self, trigger: Callable[[], Awaitable[object]]) -> None:
+        """Stop when the trigger returns."""
+        await trigger()
+        self.stop()
+
+    async def obey_signals(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Stop at the first SIGTERM or SIGINT, at once at the second."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            task_status.started()
+            async for _ in signals:
+                if self._stopping.is_set():
+                    self._drain.cancel()
+                self.stop()
+
+    async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
+        """Serve until `stop`. Cancelling has no effect once it has started: that is for `stop`."""
+        listeners = _Listeners(self._shared.config)
+        with contextlib.closing(listeners), trio.CancelScope() as life:
+            async with trio.open_nursery() as nursery:
+                lifespan = await self._start_lifespan(nursery)
+                # From here on this ends by `stop` alone, which the caller is bound to call.
+                life.shield = True
+                await self._serve(listeners, task_status)
+                if lifespan is not None:
+                    with trio.move_on_after(self._grace):
+                        await lifespan.wait_for_shutdown()
+                nursery.cancel_scope.cancel()
+        self.done.set()
+
+    async def _start_lifespan(self, nursery: trio.Nursery) -> Lifespan | None:
+        if not self._with_lifespan:
+            return None
+        lifespan = Lifespan(self._shared.app, self._shared.config, self._shared.state)
+        await nursery.start(lifespan.handle_lifespan)
+        await lifespan.wait_for_startup()
+        return lifespan
+
+    async def _serve(
+        self, listeners: "_Listeners", task_status: trio.TaskStatus[list[str]]
+    ) -> None:
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(
+                    partial(
+                        trio.serve_listeners,
+                        self._shared.handle,
+                        listeners.listeners,
+                        handler_nursery=connections,
+                    )
+                )
+                for address in listeners.addresses:
+                    _log.info("serving on %s", address)
+                task_status.started(listeners.addresses)
+                await self._stopping.wait()
+                accepting.cancel_scope.cancel()
+            listeners.close()
+            await self._finish_requests()
+            connections.cancel_scope.cancel()
+
+    async def _finish_requests(self) -> None:
+        deadline = trio.current_time() + self._grace
+        await self._shared.context.terminated.set()
+        self._shared.close_idle()
+        self._drain.deadline = deadline
+        with self._drain:
+            try:
+                await self._handler.drain(deadline)
+            except Exception:  # noqa: BLE001 (stopping goes on)
+                _log.exception("the handler could not be drained")
+            await self._shared.wait_empty()
+        self._shared.cut()
+        # Each application hears that its client has gone before it is cancelled.
+        with trio.move_on_after(CUT_GRACE):
+            await self._shared.wait_empty()
+
+
+class _Listeners:
+    """The sockets that the configuration names, bound and listening."""
+
+    def __init__(self, config: Config) -> None:
+        sockets = config.create_sockets()
+        context = config.create_ssl_context()
+        self.listeners: list[trio.abc.Listener[Any]] = []
+        self._plain: list[trio.SocketListener] = []
+        self.addresses: list[str] = []
+        for group, scheme in (
+            (sockets.secure_sockets, "https"),
+            (sockets.insecure_sockets, "http"),
+        ):
+            for sock in group:
+                sock.listen(config.backlog)
+                plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
+                self._plain.append(plain)
+                self.listeners.append(
+                    trio.SSLListener(plain, context, https_compatible=True)
+                    if scheme == "https" and context is not None
+                    else plain
+                )
+                name = repr_socket_addr(sock.family, sock.getsockname())
+                self.addresses.append(f"{scheme}://{name}")
+
+    def close(self) -> None:
+        """Stop listening."""
+        for plain in self._plain:
+            plain.socket.close()
+
+
+@contextlib.contextmanager
+def _one_cause() -> Iterator[None]:
+    """Let one exception through as itself, not as a group of one."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        leaf: BaseException = group
+        while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
+            leaf = leaf.exceptions[0]
+        if isinstance(leaf, BaseExceptionGroup):
+            raise
+        raise leaf from leaf.__cause__
+
+
+@contextlib.contextmanager
+def _thresholds(thresholds: tuple[int, int, int] | None) -> Iterator[None]:
+    """Set the garbage collector's thresholds for a while."""
+    if thresholds is None:
+        yield
+        return
+    before = gc.get_threshold()
+    gc.set_threshold(*thresholds)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
