@@ -1,0 +1,320 @@
+"""Run one subscription: open its source, acknowledge, then one event at a time until it ends.
+
+Whatever the transport, a subscription is the task that runs `run_subscription`. Cancelling it
+is how a client's cancel, a lost connection and a closing program look from here; `end` of its
+`OpenSubscription` is how the server ends it with a result.
+
+Source: specification, basic/patterns/subscriptions.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
+
+import trio
+
+from mcp_trio import errors
+from mcp_trio.protocol import jsonrpc
+from mcp_trio.subscriptions import frames
+from mcp_trio.subscriptions.authorize import Authorizer, authorize_filter
+from mcp_trio.subscriptions.events import Event, EventsDropped, Kind, Resync, is_event
+from mcp_trio.subscriptions.filter import ALL_KINDS, SubscriptionFilter, narrow_by_capabilities
+from mcp_trio.subscriptions.source import (
+    CloseReason,
+    End,
+    SourceHandle,
+    SubscriptionContext,
+    SubscriptionSource,
+)
+
+__all__ = ["CLOSE_GRACE", "DISCONNECTED", "FrameWriter", "OpenSubscription", "run_subscription"]
+
+log = logging.getLogger(__name__)
+
+CLOSE_GRACE: Final = 5.0
+"""Seconds a source may take to close a handle, or to end one that it was asked to complete."""
+
+DISCONNECTED: Final = "disconnected"
+"""The reason with which a transport cancels a subscription whose peer has gone."""
+
+_SOURCE_FAILED: Final = "subscription source failed"
+
+
+class FrameWriter(Protocol):
+    """What the runner needs of an exchange."""
+
+    async def send(self, frame: bytes) -> None:
+        """Write one whole message; returns when it was handed on."""
+
+
+class OpenSubscription:
+    """A running subscription, as the server sees it.
+
+    Attributes:
+        id: the id of the request that opened it.
+        acknowledged: whether the acknowledgement has been written.
+        written: how many events have been written.
+        last_write: when the last one was (`trio.current_time`, seconds); None before it.
+    """
+
+    __slots__ = (
+        "_end",
+        "_handle",
+        "_scope",
+        "_stop_at",
+        "acknowledged",
+        "id",
+        "last_write",
+        "written",
+    )
+
+    def __init__(self, request_id: jsonrpc.RequestId) -> None:
+        self.id = request_id
+        self.acknowledged = False
+        self.written = 0
+        self.last_write: float | None = None
+        self._end: End | None = None
+        self._handle: SourceHandle | None = None
+        self._stop_at = math.inf
+        # While the source is opened, and while one that may not end itself is pulled.
+        self._scope: trio.CancelScope | None = None
+
+    def end(self, reason: str = "complete", *, retry_after: float | None = None) -> None:
+        """End the subscription gracefully: what is queued is written, then the result.
+
+        Returns at once; the first reason stands. Called while the source is still being opened,
+        it makes the request fail with `errors.ServerBusy`, for nothing was acknowledged yet.
+
+        Args:
+            reason: what the client is told.
+            retry_after: after how many seconds it may try again, if that is known.
+        """
+        if self._end is not None:
+            return
+        self._end = End(reason, retry_after)
+        if self._handle is not None:
+            self._complete(self._handle, self._end)
+        elif self._scope is not None:
+            self._scope.cancel("the server ends its subscriptions")
+
+    def _complete(self, handle: SourceHandle, end: End) -> None:
+        honoured = False
+        try:
+            honoured = handle.complete(end)
+        except Exception:
+            log.exception("a subscription source failed to complete; it is stopped instead")
+        if not handle.ends_itself:
+            self._stop_at = trio.current_time() + CLOSE_GRACE if honoured else -math.inf
+            if self._scope is not None:
+                self._scope.deadline = min(self._scope.deadline, self._stop_at)
+
+    async def _open(
+        self,
+        source: SubscriptionSource,
+        wanted: SubscriptionFilter,
+        context: SubscriptionContext,
+        authorizer: Authorizer | None,
+    ) -> tuple[SourceHandle | None, SubscriptionFilter]:
+        """Ask for permission, then the source; no handle if nothing is left to open."""
+        handle: SourceHandle | None = None
+        with trio.CancelScope() as scope:
+            if self._end is not None:
+                scope.cancel()
+            self._scope = scope
+            try:
+                if authorizer is not None:
+                    wanted = await authorize_filter(authorizer, wanted, context)
+                if wanted:
+                    handle = await source.open(wanted, context)
+                else:
+                    await trio.lowlevel.checkpoint()
+            except errors.ErrorResponse:
+                raise
+            except Exception as problem:
+                raise _source_failed("failed to open", problem) from problem
+            finally:
+                self._scope = None
+        if scope.cancelled_caught:
+            raise errors.ServerBusy("the server ends its subscriptions")
+        if handle is not None:
+            if not isinstance(handle, SourceHandle):
+                raise _source_failed(f"returned no handle but {handle!r}")
+            self._handle = handle
+            if self._end is not None:
+                self._complete(handle, self._end)
+        return handle, wanted
+
+    async def _serve(
+        self,
+        handle: SourceHandle,
+        accepted: SubscriptionFilter,
+        exchange: FrameWriter,
+        expires_at: float,
+        sub_resources: bool,
+    ) -> End:
+        """Acknowledge, then pull and write in turn; returns how it ended gracefully."""
+        encoded_id = frames.encode_id(self.id)
+        await exchange.send(frames.ack_frame(encoded_id, accepted))
+        self.acknowledged = True
+        if not accepted:
+            return End("nothing-granted")
+        unbounded = handle.ends_itself and expires_at == math.inf
+        dropped = 0
+        while True:
+            try:
+                if unbounded:
+                    event = await handle.receive()
+                else:
+                    event = await self._pull(handle, expires_at)
+            except trio.EndOfChannel:
+                return handle.end or self._end or End()
+            except Exception as problem:
+                raise _source_failed("failed", problem) from problem
+            if isinstance(event, EventsDropped):
+                dropped += event.count
+                continue
+            if not is_event(event):
+                raise _source_failed(f"returned no event but {event!r}")
+            for item in accepted.cues() if isinstance(event, Resync) else (event,):
+                if not accepted.matches(item, sub_resources=sub_resources):
+                    # Not this client's concern. Other tasks get a turn even so.
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._write(item, encoded_id, dropped, exchange)
+                    dropped = 0
+
+    async def _write(
+        self, event: Event, encoded_id: bytes, dropped: int, exchange: FrameWriter
+    ) -> None:
+        try:
+            frame = frames.event_frame(event, encoded_id, dropped)
+        except (TypeError, ValueError) as problem:
+            raise _source_failed("returned what cannot be sent", problem) from problem
+        await exchange.send(frame)
+        self.written += 1
+        self.last_write = trio.current_time()
+
+    async def _pull(self, handle: SourceHandle, expires_at: float) -> Event:
+        """One `receive`, for as long as the credentials last and the server lets it."""
+        deadline = min(expires_at, self._stop_at)
+        with trio.CancelScope(deadline=deadline) as scope:
+            if trio.current_time() < deadline:
+                self._scope = scope
+                try:
+                    event = await handle.receive()
+                finally:
+                    self._scope = None
+                if trio.current_time() < expires_at:
+                    return event
+            await trio.lowlevel.checkpoint()
+        if self._end is None:
+            self._end = End("expired")
+        raise trio.EndOfChannel
+
+
+async def run_subscription(
+    *,
+    request_id: jsonrpc.RequestId,
+    wanted: SubscriptionFilter,
+    source: SubscriptionSource,
+    context: SubscriptionContext,
+    exchange: FrameWriter,
+    server_info: dict[str, Any] | None = None,
+    kinds: Collection[Kind] = ALL_KINDS,
+    extension_fields: Collection[str] = (),
+    authorize: Authorizer | None = None,
+    on_open: Callable[[OpenSubscription], object] | None = None,
+) -> dict[str, Any]:
+    """Serve one `subscriptions/listen` request until it ends.
+
+    Nothing of the request is kept once the source is open: pass the filter and the context
+    without keeping them yourself.
+
+    Args:
+        request_id: the id of the request, which every message of the stream carries.
+        wanted: what the client asked for.
+        source: where the events come from.
+        context: who asks; also the moment at which the subscription expires.
+        exchange: the way back to the client.
+        server_info: name and version of this server, for the final result.
+        kinds: the kinds of core event that the server advertises.
+        extension_fields: wire names of the filter fields of negotiated extensions.
+        authorize: decides what of the rest the caller may see; None: everything.
+        on_open: called before anything else, with what can end this subscription. Forget that
+            when this function returns.
+
+    Returns:
+        The result to answer with, after a graceful end.
+
+    Raises:
+        errors.ErrorResponse: the error to answer with. Before the acknowledgement it may be any;
+            after it, it is an `errors.InternalError`, because the source failed.
+        trio.BrokenResourceError: the client has gone.
+
+    Cancelling ends the subscription without a result. A transport that cancels because its peer
+    has gone lets the source know by ``scope.cancel("disconnected")``; any other text stands for
+    the client's own reason. However it ends, the source's handle has been closed, once.
+    """
+    subscription = OpenSubscription(request_id)
+    if on_open is not None:
+        on_open(subscription)
+    wanted = narrow_by_capabilities(wanted, source.kinds.intersection(kinds), extension_fields)
+    expires_at = context.expires_at
+    handle, wanted = await subscription._open(source, wanted, context, authorize)  # noqa: SLF001
+    del context, authorize, on_open, kinds, extension_fields
+    if handle is None:
+        await exchange.send(frames.ack_frame(frames.encode_id(request_id), wanted))
+        return frames.completion_result(request_id, server_info, End("nothing-granted"))
+    reason = CloseReason("error")
+    try:
+        accepted = _check_narrowed(handle, wanted)
+        del wanted
+        end = await subscription._serve(  # noqa: SLF001
+            handle, accepted, exchange, expires_at, source.emits_sub_resources
+        )
+        reason = CloseReason("complete", end.reason)
+    except trio.Cancelled as cancelled:
+        reason = _reason_of(cancelled)
+        raise
+    except (trio.BrokenResourceError, trio.ClosedResourceError) as gone:
+        reason = CloseReason("disconnected", cause=gone)
+        raise
+    except BaseException as problem:
+        reason = CloseReason("error", cause=problem)
+        raise
+    finally:
+        try:
+            with trio.move_on_after(CLOSE_GRACE, shield=True) as closing:
+                await handle.aclose(reason)
+            if closing.cancelled_caught:
+                log.error("a subscription source took more than %s s to close", CLOSE_GRACE)
+        except Exception:
+            log.exception("a subscription source failed to close")
+        del reason  # it may hold an exception, which holds this frame
+    return frames.completion_result(request_id, server_info, end)
+
+
+def _check_narrowed(handle: SourceHandle, granted: SubscriptionFilter) -> SubscriptionFilter:
+    """What the source accepted, which must not be more than it was offered."""
+    try:
+        accepted = handle.accepted
+        narrowed = isinstance(accepted, SubscriptionFilter) and accepted.issubset(granted)
+    except Exception as problem:
+        raise _source_failed("has no accepted filter", problem) from problem
+    if not narrowed:
+        raise _source_failed("accepted more than it was offered")
+    return accepted
+
+
+def _source_failed(how: str, problem: Exception | None = None) -> errors.InternalError:
+    """Tell the log everything and the client nothing."""
+    log.error("a subscription source %s", how, exc_info=problem)
+    return errors.InternalError(_SOURCE_FAILED)
+
+
+def _reason_of(cancelled: trio.Cancelled) -> CloseReason:
+    text = cancelled.reason or ""
+    if text.startswith(DISCONNECTED):
+        return CloseReason("disconnected", text.removeprefix(DISCONNECTED).lstrip(": "))
+    return CloseReason("cancelled", text)
