@@ -161,7 +161,7 @@ def _judge(results: Results) -> bool:
     for held, text in verdicts:
         print(f"  {'holds' if held else 'FAILS'}  {text}")
     for text in broken:
-        print(f"  FAILS  {text}")
+        print(f"  FAILS  {text.partition(chr(10))[0]}")
     return bool(broken) or not all(held for held, _ in verdicts)
 
 
