@@ -47,7 +47,6 @@ async def serve_lines(
     kind: Literal["memory", "stdio", "http"] = "stdio",
     principal: abc.Principal | None = None,
     drain: trio.Event | None = None,
-    drain_when_cancelled: bool = False,
     grace: float = DEFAULT_GRACE,
     max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
     max_line: int = lines.DEFAULT_MAX_LINE,
@@ -60,9 +59,9 @@ async def serve_lines(
       its result followed by ``notifications/cancelled``, and requests get up to `grace` seconds.
     * When the client no longer takes what is written, everything ends at once.
 
-    The streams are not closed. Cancelling ends all requests without a word, unless
-    `drain_when_cancelled`: then the subscriptions get their results first, within `grace`
-    seconds. Either way the last line may be left half written.
+    The streams are not closed. Cancelling ends the requests; this client's subscriptions get
+    their results first, for which there are up to `grace` seconds if the client does not read.
+    At every end but the client's own the last line may be left half written.
 
     Args:
         handler: the server.
@@ -71,7 +70,6 @@ async def serve_lines(
         kind: what `Exchange.kind` says.
         principal: who the client is, where the connection knows.
         drain: set it to end the connection gracefully.
-        drain_when_cancelled: being cancelled is a graceful end too.
         grace: seconds that the end may take.
         max_in_flight: how many requests are served at once; one more is answered with an
             error. A subscription does not count once the server has acknowledged it: the
@@ -79,7 +77,7 @@ async def serve_lines(
         max_line: how many bytes a message may have; a longer one is answered with an error.
     """
     connection = _Connection(handler, send_stream, kind, principal, max_in_flight)
-    await connection.run(receive_stream, max_line, drain, drain_when_cancelled, grace)
+    await connection.run(receive_stream, max_line, drain, grace)
 
 
 class _LineExchange(abc.Exchange):
@@ -94,26 +92,26 @@ class _LineExchange(abc.Exchange):
         self.scope = trio.CancelScope()
         self.acknowledged = False
         self._connection = connection
-        self._open = True
+        self.is_open = True
 
     async def send(self, frame: bytes) -> None:
-        if not self._open:
+        if not self.is_open:
             await trio.lowlevel.checkpoint()  # too late, and no harm in it
             return
         await self._connection.writer.write(lines.encode_line(frame), self._may_send)
 
     def _may_send(self) -> bool:
         """Asked when it is a notification's turn: nothing is written after a cancellation."""
-        if self._open and self.is_listen and not self.acknowledged:
+        if self.is_open and self.is_listen and not self.acknowledged:
             self.acknowledged = True
             self._connection.admitted -= 1
-        return self._open
+        return self.is_open
 
     def may_reply(self) -> bool:
         """Asked when it is the response's turn; from then on the id is free again."""
-        is_open = self._open
+        was_open = self.is_open
         self.end()
-        return is_open
+        return was_open
 
     def reply_bytes(self, reply: jsonrpc.Reply) -> bytes:
         """The response, with what has to follow it."""
@@ -125,7 +123,7 @@ class _LineExchange(abc.Exchange):
 
     def end(self) -> None:
         """Nothing more may be written for it."""
-        self._open = False
+        self.is_open = False
         if self._connection.open.get(self.request_id) is self:
             del self._connection.open[self.request_id]
             self._connection.changed.set()
@@ -162,7 +160,6 @@ class _Connection:
         receive_stream: trio.abc.ReceiveStream,
         max_line: int,
         drain: trio.Event | None,
-        drain_when_cancelled: bool,
         grace: float,
     ) -> None:
         async with open_services() as services:
@@ -174,13 +171,13 @@ class _Connection:
                     with self._reading:
                         await self._read(receive_stream, max_line, services)
                 except trio.Cancelled:
-                    if drain_when_cancelled and not self._everything.cancel_called:
+                    if not self._everything.cancel_called:
                         with trio.move_on_after(grace, shield=True):
-                            await self._drain(grace, wait_for_requests=False)
+                            await self._end_gracefully()
                     raise
                 if drain is not None and drain.is_set():
                     with trio.move_on_after(grace):
-                        await self._drain(grace, wait_for_requests=True)
+                        await self._drain(grace)
                 else:
                     self._end_subscriptions()
                     with trio.move_on_after(grace):
@@ -298,17 +295,22 @@ class _Connection:
                 line_exchange.end()
                 line_exchange.scope.cancel("the client has ended the connection")
 
-    async def _drain(self, grace: float, *, wait_for_requests: bool) -> None:
-        """End every subscription with its result, written; then let requests finish."""
+    async def _drain(self, grace: float) -> None:
+        """End every subscription with its result, and let requests finish."""
         try:
             await self._handler.drain(trio.current_time() + grace)
         except Exception:
             logger.exception("draining failed")
-        if wait_for_requests:
-            await self._finish()
-            return
-        # The handler has ended its streams; their tasks may not have got as far as writing.
-        while any(each.is_listen for each in self.open.values()):
+        await self._finish()
+
+    async def _end_gracefully(self) -> None:
+        """End the subscriptions of this connection with their results, and write these."""
+        ending = []
+        for line_exchange in list(self.open.values()):
+            if line_exchange.end_gracefully is not None:
+                line_exchange.end_gracefully("shutdown")
+                ending.append(line_exchange)
+        while any(line_exchange.is_open for line_exchange in ending):
             await self._wait_for_change()
         await self.writer.flush()
 

@@ -70,7 +70,6 @@ async def serve_stdio(
                 stdin,
                 stdout,
                 drain=drain,
-                drain_when_cancelled=True,
                 grace=grace,
                 max_in_flight=max_in_flight,
                 max_line=max_line,

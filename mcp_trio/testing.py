@@ -1,0 +1,441 @@
+"""What the tests of a server or a client need; made for pytest-trio.
+
+* `open_memory_client` connects a client to a server in the same program.
+* `open_scripted_peer` gives a client a server that does what the test says, right or wrong.
+* `open_raw_client` speaks to a server in raw messages, right or wrong.
+* `memory_pipe` is a pipe without an operating system, for deterministic tests.
+
+All of them work in virtual time: with pytest-trio's ``autojump_clock`` no test has to wait.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from mcp_trio import codec
+from mcp_trio.protocol import exchange, jsonrpc, lines, meta, versions
+from mcp_trio.transports import abc
+from mcp_trio.transports._service import open_services
+from mcp_trio.transports.client_lines import LineTransport
+from mcp_trio.transports.lines import serve_lines
+from mcp_trio.transports.memory import MemoryTransport
+
+if TYPE_CHECKING:
+    from mcp_trio import types
+    from mcp_trio.client.client import Client
+
+__all__ = [
+    "MemoryPipeReceiveStream",
+    "MemoryPipeSendStream",
+    "RawClient",
+    "ScriptedPeer",
+    "Wire",
+    "memory_pipe",
+    "open_memory_client",
+    "open_raw_client",
+    "open_scripted_peer",
+    "request",
+]
+
+PIPE_CAPACITY: Final = 65536
+"""Bytes that a `memory_pipe` holds, like a pipe of Linux."""
+
+
+@asynccontextmanager
+async def open_memory_client(
+    server: abc.Handler,
+    *,
+    principal: abc.Principal | None = None,
+    client_info: "types.Implementation | None" = None,
+    capabilities: "types.ClientCapabilities | None" = None,
+) -> AsyncIterator["Client"]:
+    """Connect a client to a server in the same program.
+
+    Messages pass through bytes in both directions, and nothing is buffered in between. Leaving
+    the block needs no waiting: every call and every subscription has a block of its own.
+
+    Args:
+        server: the server.
+        principal: who the server is told is asking.
+        client_info: name and version that the server is told.
+        capabilities: what the client can do, as the server is told.
+
+    Example:
+        ::
+
+            async def test_echo() -> None:
+                async with open_memory_client(server) as client:
+                    result = await client.call_tool("echo", {"text": "hello"})
+                    assert not result.is_error
+    """
+    from mcp_trio.client.client import Client  # a server's test needs none
+
+    transport = MemoryTransport(server, principal=principal)
+    yield Client(transport, client_info=client_info, capabilities=capabilities)
+
+
+def request(
+    request_id: jsonrpc.RequestId, method: str, params: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A request as a plain object, with the `_meta` that this revision asks for.
+
+    Example:
+        ``request(1, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})``
+    """
+    params = dict(params or {})
+    params.setdefault("_meta", meta.build_meta(version=versions.LATEST, client_capabilities={}))
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+class Wire:
+    """One end of a connection, at which messages are read and written by hand.
+
+    It reads only when it is asked to: a test that does not call `receive` is a peer that has
+    stopped reading.
+    """
+
+    def __init__(
+        self, receive_stream: trio.abc.ReceiveStream, send_stream: trio.abc.SendStream
+    ) -> None:
+        self._receive_stream = receive_stream
+        self._send_stream = send_stream
+        self._decoder = lines.LineDecoder(2**30)
+        self._waiting: list[bytes | lines.OversizedLine] = []
+        self._ended = False
+
+    async def send(self, *messages: Mapping[str, Any] | bytes) -> None:
+        """Write messages at once, one after the other; bytes are written as they are."""
+        data = b"".join(
+            bytes(message) if isinstance(message, bytes) else codec.encode_json(message) + b"\n"
+            for message in messages
+        )
+        await self._send_stream.send_all(data)
+
+    async def receive(self) -> dict[str, Any]:
+        """Return the next message.
+
+        Raises:
+            trio.EndOfChannel: the peer has ended its stream.
+            trio.BrokenResourceError: the connection has broken.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._waiting:
+            if self._ended:
+                raise trio.EndOfChannel
+            data = await self._receive_stream.receive_some()
+            self._ended = not data
+            self._waiting = self._decoder.feed(bytes(data)) if data else self._decoder.eof()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        line = self._waiting.pop(0)
+        if isinstance(line, lines.OversizedLine):
+            raise AssertionError("unreachable: there is no such line in a test")
+        message = codec.decode_json(line)
+        if not isinstance(message, dict):
+            raise AssertionError(f"not an object: {line!r}")
+        return message
+
+    async def receive_all(self) -> list[dict[str, Any]]:
+        """Return what comes until the peer ends its stream."""
+        received = []
+        with contextlib.suppress(trio.EndOfChannel):
+            while True:
+                received.append(await self.receive())
+        await trio.lowlevel.checkpoint()
+        return received
+
+    async def end(self) -> None:
+        """End our stream: the peer reads what was sent and then the end."""
+        await self._send_stream.aclose()
+
+    async def aclose(self) -> None:
+        """End our stream and read nothing more: the peer's writes fail."""
+        await trio.aclose_forcefully(self._receive_stream)
+        await trio.aclose_forcefully(self._send_stream)
+        await trio.lowlevel.checkpoint()
+
+
+class RawClient(Wire):
+    """A client made by hand, at the wire of `serve_lines`.
+
+    Attributes:
+        ended: set when the server has ended the connection.
+        drain: set it, and the server ends the connection gracefully.
+    """
+
+    def __init__(
+        self, receive_stream: trio.abc.ReceiveStream, send_stream: trio.abc.SendStream
+    ) -> None:
+        super().__init__(receive_stream, send_stream)
+        self.ended = trio.Event()
+        self.drain = trio.Event()
+
+
+@asynccontextmanager
+async def open_raw_client(
+    handler: abc.Handler, *, capacity: int = PIPE_CAPACITY, **options: Any
+) -> AsyncIterator[RawClient]:
+    """Serve a connection on which the test writes raw messages.
+
+    Args:
+        handler: the server.
+        capacity: bytes that fit into the connection in each direction.
+        options: for `transports.lines.serve_lines`.
+
+    Example:
+        ::
+
+            async with open_raw_client(server) as wire:
+                await wire.send(request(1, "tools/list"), {"jsonrpc": "1.0"})
+                assert (await wire.receive())["error"]["code"] == -32600
+                assert (await wire.receive())["id"] == 1
+    """
+    send_to_server, server_receives = memory_pipe(capacity)
+    server_sends, receive_from_server = memory_pipe(capacity)
+    client = RawClient(receive_from_server, send_to_server)
+
+    async def serve() -> None:
+        await serve_lines(handler, server_receives, server_sends, drain=client.drain, **options)
+        client.ended.set()
+        await server_sends.aclose()
+        await server_receives.aclose()
+
+    async with open_services() as services:
+        services.start_soon(serve)
+        yield client
+
+
+class ScriptedPeer(Wire):
+    """A server that does exactly what a test says; see `open_scripted_peer`.
+
+    Late, twice, never, to the wrong request, or half a message: all is possible, and nothing
+    happens by itself. What the client sends waits until `receive` is called.
+
+    Attributes:
+        transport: how a client reaches it.
+    """
+
+    def __init__(
+        self,
+        transport: LineTransport,
+        receive_stream: "MemoryPipeReceiveStream",
+        send_stream: "MemoryPipeSendStream",
+    ) -> None:
+        super().__init__(receive_stream, send_stream)
+        self.transport = transport
+        self._pipes = (receive_stream, send_stream)
+
+    async def expect(self, method: str) -> dict[str, Any]:
+        """Return the next message of the client, which must be of this method."""
+        message = await self.receive()
+        if message.get("method") != method:
+            raise AssertionError(f"expected {method}, got {message}")
+        return message
+
+    async def answer(self, to: Mapping[str, Any], result: Mapping[str, Any] | None = None) -> None:
+        """Answer a request with a result; `resultType` is added where it is missing."""
+        body = {"resultType": "complete", **(result or {})}
+        await self.send({"jsonrpc": "2.0", "id": to["id"], "result": body})
+
+    async def refuse(
+        self, to: Mapping[str, Any], code: int, message: str = "refused", data: Any = None
+    ) -> None:
+        """Answer a request with an error."""
+        error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+        await self.send({"jsonrpc": "2.0", "id": to["id"], "error": error})
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        of: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Send a notification; one `of` a subscription carries its id."""
+        body = dict(params or {})
+        if of is not None:
+            body["_meta"] = {meta.META_SUBSCRIPTION_ID: of["id"]} | body.get("_meta", {})
+        await self.send({"jsonrpc": "2.0", "method": method, "params": body})
+
+    async def acknowledge(
+        self, listen: Mapping[str, Any], accepted: Mapping[str, Any] | None = None
+    ) -> None:
+        """Acknowledge a `subscriptions/listen`: all that it asks for, or what is given."""
+        notifications = listen["params"]["notifications"] if accepted is None else accepted
+        await self.notify(exchange.ACKNOWLEDGED, {"notifications": notifications}, of=listen)
+
+    async def complete(
+        self, listen: Mapping[str, Any], *, end: Mapping[str, Any] | None = None
+    ) -> None:
+        """End a subscription gracefully, for instance with ``end={"reason": "shutdown"}``."""
+        tag: dict[str, Any] = {meta.META_SUBSCRIPTION_ID: listen["id"]}
+        if end is not None:
+            tag[meta.META_END] = dict(end)
+        await self.answer(listen, {"_meta": tag})
+
+    async def tear_down(self, listen: Mapping[str, Any]) -> None:
+        """Send the server's `notifications/cancelled` for a subscription."""
+        await self.notify(exchange.CANCELLED, {"requestId": listen["id"]})
+
+    async def cut(self, *, broken: bool = False) -> None:
+        """End the connection both ways; `broken` as if a cable had been cut."""
+        if broken:
+            for pipe in self._pipes:
+                pipe.break_pipe()
+        await self.aclose()
+
+
+@asynccontextmanager
+async def open_scripted_peer(*, capacity: int = PIPE_CAPACITY) -> AsyncIterator[ScriptedPeer]:
+    """Connect a client to a server that a test plays by hand.
+
+    Args:
+        capacity: bytes that fit into the connection in each direction. With few, a peer that
+            does not `receive` soon blocks the client's writes.
+
+    Example:
+        ::
+
+            async def play(peer: ScriptedPeer) -> None:
+                listen = await peer.expect("subscriptions/listen")
+                await trio.sleep(5)  # a slow server
+                await peer.acknowledge(listen)
+                await peer.cut()
+
+            async def test_a_lost_subscription_raises(autojump_clock) -> None:
+                async with open_scripted_peer() as peer, trio.open_nursery() as nursery:
+                    nursery.start_soon(play, peer)
+                    async with Client(peer.transport).listen(wanted) as changes:
+                        with pytest.raises(SubscriptionLost):
+                            await changes.receive()
+    """
+    send_to_peer, peer_receives = memory_pipe(capacity)
+    peer_sends, receive_from_peer = memory_pipe(capacity)
+    async with open_services() as services:
+        transport = LineTransport(receive_from_peer, send_to_peer)
+        transport.start(services)
+        peer = ScriptedPeer(transport, peer_receives, peer_sends)
+        try:
+            yield peer
+        finally:
+            transport.close()
+
+
+class _Pipe:
+    """The bytes of one direction."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.held = bytearray()
+        self.send_closed = False
+        self.receive_closed = False
+        self.broken = False
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def wait(self) -> None:
+        await self._changed.park()
+
+    def changed(self) -> None:
+        self._changed.unpark_all()
+
+    def break_pipe(self) -> None:
+        self.broken = True
+        self.held.clear()
+        self.changed()
+
+
+class MemoryPipeSendStream(trio.abc.SendStream):
+    """The end of a `memory_pipe` at which bytes go in."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes into the pipe, as soon as they fit. Cancelled, part of them may be in."""
+        await trio.lowlevel.checkpoint()
+        pipe, rest = self._pipe, memoryview(bytes(data))
+        while True:
+            if pipe.send_closed:
+                raise trio.ClosedResourceError("this end is closed")
+            if pipe.receive_closed or pipe.broken:
+                raise trio.BrokenResourceError("nobody reads from the pipe")
+            room = pipe.capacity - len(pipe.held)
+            if rest and room > 0:
+                pipe.held += rest[:room]
+                rest = rest[room:]
+                pipe.changed()
+            if not rest:
+                return
+            await pipe.wait()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room."""
+        await trio.lowlevel.checkpoint()
+        pipe = self._pipe
+        while len(pipe.held) >= pipe.capacity and not (
+            pipe.send_closed or pipe.receive_closed or pipe.broken
+        ):
+            await pipe.wait()
+
+    async def aclose(self) -> None:
+        """Close this end: the other reads what is in the pipe, then the end."""
+        self._pipe.send_closed = True
+        self._pipe.changed()
+        await trio.lowlevel.checkpoint()
+
+    def break_pipe(self) -> None:
+        """Lose what is in the pipe; both ends raise `trio.BrokenResourceError` from now on."""
+        self._pipe.break_pipe()
+
+
+class MemoryPipeReceiveStream(trio.abc.ReceiveStream):
+    """The end of a `memory_pipe` at which bytes come out."""
+
+    def __init__(self, pipe: _Pipe) -> None:
+        self._pipe = pipe
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Take what is in the pipe, at most `max_bytes`, and wait while there is nothing."""
+        await trio.lowlevel.checkpoint()
+        pipe = self._pipe
+        while True:
+            if pipe.receive_closed:
+                raise trio.ClosedResourceError("this end is closed")
+            if pipe.broken:
+                raise trio.BrokenResourceError("the pipe has broken")
+            if pipe.held or pipe.send_closed:
+                data = bytes(pipe.held[:max_bytes])
+                del pipe.held[: len(data)]
+                pipe.changed()
+                return data
+            await pipe.wait()
+
+    async def aclose(self) -> None:
+        """Close this end: what is written at the other raises."""
+        self._pipe.receive_closed = True
+        self._pipe.changed()
+        await trio.lowlevel.checkpoint()
+
+    def break_pipe(self) -> None:
+        """Lose what is in the pipe; both ends raise `trio.BrokenResourceError` from now on."""
+        self._pipe.break_pipe()
+
+
+def memory_pipe(
+    capacity: int = PIPE_CAPACITY,
+) -> tuple[MemoryPipeSendStream, MemoryPipeReceiveStream]:
+    """A pipe in memory: a send stream and the receive stream at its other end.
+
+    It behaves like a pipe of the operating system: when it is full, writing waits; a write that
+    is cancelled may have been half done. Unlike one it needs no file descriptors and runs in
+    virtual time. (`trio.testing.memory_stream_one_way_pair` never blocks the writer.)
+
+    Args:
+        capacity: how many bytes it holds, at least 1.
+    """
+    if capacity < 1:
+        raise ValueError("a pipe holds at least one byte")
+    pipe = _Pipe(capacity)
+    return MemoryPipeSendStream(pipe), MemoryPipeReceiveStream(pipe)
