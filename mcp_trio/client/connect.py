@@ -1,0 +1,92 @@
+"""Clients for the transports there are, as blocks that own what they opened."""
+
+import os
+import ssl
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from mcp_trio import types
+from mcp_trio.client.client import Client
+
+__all__ = ["open_http_client", "open_stdio_client"]
+
+
+@asynccontextmanager
+async def open_http_client(
+    url: str,
+    *,
+    client_info: types.Implementation | None = None,
+    capabilities: types.ClientCapabilities | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    connect_timeout: float = 10.0,
+) -> AsyncGenerator[Client]:
+    """Reach a server over Streamable HTTP.
+
+    Nothing is sent before the first request, so a server that is not there is noticed by that
+    request: it raises `errors.ConnectionLost`. Leaving the block closes all connections, at
+    once.
+
+    Args:
+        url: the server's endpoint, such as ``https://example.com/mcp``.
+        client_info: name and version that the server is told.
+        capabilities: what the client can do, as the server is told.
+        ssl_context: for HTTPS; by default one that trusts what the system trusts.
+        headers: sent with every request, for instance `Authorization`.
+        connect_timeout: seconds for each connection to be made, TLS included.
+
+    Raises:
+        ValueError: the URL or a header cannot be used.
+
+    Source: specification, basic/transports/streamable-http.
+    """
+    from mcp_trio.http.client import HttpTransport  # noqa: PLC0415  # who speaks stdio needs no TLS
+
+    transport = HttpTransport(
+        url, ssl_context=ssl_context, headers=headers, connect_timeout=connect_timeout
+    )
+    try:
+        yield Client(transport, client_info=client_info, capabilities=capabilities)
+    finally:
+        transport.close()
+
+
+@asynccontextmanager
+async def open_stdio_client(
+    command: Sequence[str],
+    *,
+    client_info: types.Implementation | None = None,
+    capabilities: types.ClientCapabilities | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stderr: Callable[[bytes], object] | None = None,
+    grace: float = 1.0,
+) -> AsyncGenerator[Client]:
+    """Start a server as a child process and speak to it over its standard input and output.
+
+    Leaving the block ends the child, and whatever it started in its process group: its input is
+    closed, then after `grace` seconds SIGTERM, after as many again SIGKILL. Cancelling does not
+    cut this short.
+
+    Args:
+        command: the program and its arguments.
+        client_info: name and version that the server is told.
+        capabilities: what the client can do, as the server is told.
+        env: the whole environment of the server; None for a copy of ours.
+        cwd: its working directory; None for ours.
+        stderr: called with each piece of what the server writes to standard error. The end of
+            it is kept in any case, and quoted by the error that says that the server has gone.
+        grace: seconds between the steps of ending the server.
+
+    Raises:
+        errors.ConnectionLost: the server could not be started.
+        TypeError: the command is a string, or empty.
+
+    Source: specification, basic/transports/stdio.
+    """
+    from mcp_trio.transports.stdio import open_stdio_transport  # noqa: PLC0415
+
+    async with open_stdio_transport(
+        command, env=env, cwd=cwd, stderr=stderr, grace=grace
+    ) as transport:
+        yield Client(transport, client_info=client_info, capabilities=capabilities)
