@@ -1,0 +1,155 @@
+"""From what a handler returns to what the protocol sends."""
+
+import base64
+import collections.abc
+import dataclasses
+import enum
+from typing import Any, Final
+
+import attrs
+
+from mcp_trio import codec, errors, types
+
+__all__ = ["plain", "prompt_result", "resource_result", "tool_error", "tool_result"]
+
+_BLOCKS: Final = (
+    types.TextContent,
+    types.ImageContent,
+    types.AudioContent,
+    types.ResourceLink,
+    types.EmbeddedResource,
+)
+_CONTENTS: Final = (types.TextResourceContents, types.BlobResourceContents)
+
+
+def tool_result(value: Any) -> dict[str, Any]:
+    """The result of a tool that returned a value.
+
+    Text becomes a text block, nothing becomes no block. Content blocks are taken as they are,
+    alone or in a list, where text may stand between them. A `types.CallToolResult` is taken
+    whole. Anything else is structured content, with the same as JSON text beside it for clients
+    that look at the blocks only.
+
+    Raises:
+        codec.EncodeError: JSON cannot hold it.
+    """
+    if type(value) is str:
+        return {"content": [_text(value)]}
+    if value is None:
+        return {"content": []}
+    if isinstance(value, types.CallToolResult):
+        return _unstructure(value)
+    if isinstance(value, _BLOCKS):
+        return {"content": [_unstructure(value)]}
+    if isinstance(value, list | tuple) and any(isinstance(item, _BLOCKS) for item in value):
+        return {"content": [_block(item) for item in value]}
+    structured = plain(value)
+    text = codec.encode_json(structured).decode()
+    return {"content": [_text(text)], "structuredContent": structured}
+
+
+def tool_error(text: str) -> dict[str, Any]:
+    """The result of a tool that failed, in words the model can act on."""
+    return {"content": [_text(text)], "isError": True}
+
+
+def resource_result(value: Any, uri: str, mime_type: str | None) -> dict[str, Any]:
+    """The result of reading a resource whose handler returned a value.
+
+    Args:
+        value: text, bytes, a `types.TextResourceContents` or `types.BlobResourceContents`, a
+            list of these, or a whole `types.ReadResourceResult`.
+        uri: the URI that was read.
+        mime_type: what the resource was registered with.
+
+    Raises:
+        errors.InternalError: the handler returned something else.
+    """
+    if isinstance(value, types.ReadResourceResult):
+        return _unstructure(value)
+    values = value if isinstance(value, list | tuple) else [value]
+    return {"contents": [_contents(item, uri, mime_type) for item in values]}
+
+
+def prompt_result(value: Any, description: str | None) -> dict[str, Any]:
+    """The result of a prompt whose handler returned a value.
+
+    Args:
+        value: text, a content block or a `types.PromptMessage`; a list of these; or a whole
+            `types.GetPromptResult`. Text and blocks are said by the user.
+        description: what the prompt was registered with.
+
+    Raises:
+        errors.InternalError: the handler returned something else.
+    """
+    if isinstance(value, types.GetPromptResult):
+        return _unstructure(value)
+    values = value if isinstance(value, list | tuple) else [value]
+    result: dict[str, Any] = {"messages": [_message(item) for item in values]}
+    if description is not None:
+        result["description"] = description
+    return result
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON would hold it: classes become objects, enumerations their values.
+
+    What JSON cannot hold is left for `codec.encode_json` to find.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, collections.abc.Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return [plain(item) for item in value]
+    if attrs.has(kind):
+        if kind.__module__ == types.__name__:
+            return _unstructure(value)
+        return {field.name: plain(getattr(value, field.name)) for field in attrs.fields(kind)}
+    if dataclasses.is_dataclass(kind):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}
+    return value
+
+
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _block(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return _text(item)
+    if isinstance(item, _BLOCKS):
+        return _unstructure(item)
+    raise errors.InternalError(f"a {type(item).__name__} stands among content blocks")
+
+
+def _contents(item: Any, uri: str, mime_type: str | None) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"uri": uri, "mimeType": mime_type or "text/plain", "text": item}
+    if isinstance(item, bytes | bytearray | memoryview):
+        blob = base64.b64encode(item).decode("ascii")
+        return {"uri": uri, "mimeType": mime_type or "application/octet-stream", "blob": blob}
+    if isinstance(item, _CONTENTS):
+        return _unstructure(item)
+    raise errors.InternalError(f"a {type(item).__name__} is no content of a resource")
+
+
+def _message(item: Any) -> dict[str, Any]:
+    if isinstance(item, str):
+        return {"role": "user", "content": _text(item)}
+    if isinstance(item, types.PromptMessage):
+        return _unstructure(item)
+    if isinstance(item, _BLOCKS):
+        return {"role": "user", "content": _unstructure(item)}
+    raise errors.InternalError(f"a {type(item).__name__} is no message of a prompt")
+
+
+def _unstructure(value: Any) -> dict[str, Any]:
+    wire: dict[str, Any] = codec.unstructure(value)
+    return wire

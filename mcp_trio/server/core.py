@@ -1,0 +1,175 @@
+"""What the features of one server share: how a request reaches them and how they answer."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import attrs
+import trio
+
+from mcp_trio import codec, errors
+from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.server.context import Context
+from mcp_trio.server.handlers import Handler
+from mcp_trio.server.registry import Registry
+from mcp_trio.subscriptions.events import Event
+from mcp_trio.transports.abc import Exchange
+
+if TYPE_CHECKING:
+    from mcp_trio.server.server import Server
+
+__all__ = [
+    "CacheScope",
+    "Call",
+    "Core",
+    "Listing",
+    "cacheable",
+    "encoded_reply",
+    "read_arguments",
+    "read_string",
+    "run_handler",
+]
+
+T = TypeVar("T")
+
+CacheScope = Literal["public", "private"]
+"""Who may share a cached result: anybody, or only the caller it was made for."""
+
+_CACHED_PAGES = 64
+
+
+@attrs.frozen
+class Call:
+    """One request on its way to a feature."""
+
+    server: "Server"
+    request_id: jsonrpc.RequestId
+    params: dict[str, Any]
+    meta: meta.RequestMeta
+    exchange: Exchange
+
+
+@attrs.frozen
+class Core:
+    """What a feature needs of its server.
+
+    Attributes:
+        result_meta: the `_meta` of every result; shared, so never written to.
+        page_size: how many items one page of a list holds.
+        ttl_ms: how long a client may cache lists and resources, in milliseconds.
+        cache_scope: who may share such a cached result.
+        limiter: bounds the threads of handlers that are not async.
+        changed: called with the event of each change of a registry.
+    """
+
+    result_meta: Mapping[str, Any]
+    page_size: int
+    ttl_ms: int
+    cache_scope: CacheScope
+    limiter: trio.CapacityLimiter
+    changed: Callable[[Event], None]
+
+    def complete(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Add what every result carries, to one just made."""
+        result.setdefault("resultType", "complete")
+        own = result.get("_meta")
+        result["_meta"] = {**self.result_meta, **own} if own else self.result_meta
+        return result
+
+
+class Listing(Generic[T]):
+    """Serves the pages of one registry, each encoded once until the registry changes."""
+
+    def __init__(
+        self, core: Core, kind: str, key: str, event: Event, wire: Callable[[T], dict[str, Any]]
+    ) -> None:
+        self._core = core
+        self._key = key
+        self._event = event
+        self._wire = wire
+        self._pages: dict[str | None, bytes] = {}
+        self.registry: Registry[T] = Registry(kind, self._changed)
+
+    def _changed(self) -> None:
+        self._pages.clear()
+        self._core.changed(self._event)
+
+    async def reply(self, call: Call) -> jsonrpc.Reply:
+        """Answer a list request."""
+        cursor = read_string(call.params, "cursor") if "cursor" in call.params else None
+        encoded = self._pages.get(cursor)
+        if encoded is None:
+            encoded = self._encode(cursor)
+            if len(self._pages) >= _CACHED_PAGES:
+                self._pages.clear()
+            self._pages[cursor] = encoded
+        return encoded_reply(call.request_id, encoded)  # noqa: ASYNC910
+
+    def _encode(self, cursor: str | None) -> bytes:
+        core = self._core
+        page = self.registry.page(cursor, core.page_size)
+        result: dict[str, Any] = {self._key: [self._wire(item) for item in page.items]}
+        if page.next_cursor is not None:
+            result["nextCursor"] = page.next_cursor
+        return codec.encode_json(core.complete(cacheable(result, core.ttl_ms, core.cache_scope)))
+
+
+def cacheable(result: dict[str, Any], ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
+    """Add the caching hints to a result just made.
+
+    Source: specification, server/utilities/caching.
+    """
+    result["ttlMs"] = ttl_ms
+    result["cacheScope"] = scope
+    return result
+
+
+async def run_handler(
+    handler: Handler, keywords: dict[str, Any], call: Call, limiter: trio.CapacityLimiter
+) -> Any:
+    """Run a handler for a request, with its context if it asks for it.
+
+    Raises whatever the handler does. Cancelling cancels the handler, or abandons its thread.
+    """
+    wants = handler.shape.context
+    if wants is None:
+        return await handler.run(keywords, limiter)
+    context = Context(call.server, call.request_id, call.meta, call.exchange)
+    keywords[wants] = context
+    try:
+        return await handler.run(keywords, limiter)
+    finally:
+        context.close()
+
+
+def encoded_reply(request_id: jsonrpc.RequestId, result: bytes) -> jsonrpc.Reply:
+    """A response around a result that is encoded already."""
+    return jsonrpc.Reply(
+        b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (codec.encode_json(request_id), result)
+    )
+
+
+def read_string(params: Mapping[str, Any], name: str) -> str:
+    """A member of params that must be a string.
+
+    Raises:
+        errors.InvalidParams: it is missing or something else.
+    """
+    value = params.get(name)
+    if type(value) is not str:
+        raise errors.InvalidParams(f"params.{name}: a string is required")
+    return value
+
+
+def read_arguments(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The `arguments` of params; they may be absent.
+
+    Raises:
+        errors.InvalidParams: they are not an object.
+    """
+    arguments = params.get("arguments", _NONE)
+    if type(arguments) is not dict:
+        raise errors.InvalidParams("params.arguments: an object is required")
+    return arguments
+
+
+_NONE: dict[str, Any] = {}

@@ -1,0 +1,166 @@
+"""Functions as handlers: what their signature asks for, and how they are run.
+
+An async function runs in the task of its request. Any other runs in a thread; if the request is
+cancelled meanwhile, the thread is left to finish by itself and what it returns is dropped.
+"""
+
+import functools
+import inspect
+import types
+import typing
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from mcp_trio.server.context import Context
+from mcp_trio.server.fields import MISSING, Field
+
+__all__ = ["Handler", "Shape", "handler_of"]
+
+
+@attrs.frozen
+class Shape:
+    """What a signature asks for.
+
+    Attributes:
+        is_async: whether calling it gives an awaitable.
+        context: the parameter that wants the `Context`, if there is one.
+        fields: the parameters that a client fills, in order.
+        extra: the annotation of ``**keywords``, or `MISSING`.
+        positional: the names that positional arguments would fill, in order.
+    """
+
+    is_async: bool
+    context: str | None = None
+    fields: tuple[Field, ...] = ()
+    extra: Any = MISSING
+    positional: tuple[str, ...] = ()
+
+    def without(self, positional: int, keywords: frozenset[str]) -> "Shape":
+        """What is left to ask for once some arguments are bound; those are not the client's."""
+        bound = keywords.union(self.positional[:positional])
+        return attrs.evolve(
+            self,
+            context=None if self.context in bound else self.context,
+            fields=tuple(field for field in self.fields if field.name not in bound),
+            positional=self.positional[positional:],
+        )
+
+
+@attrs.frozen
+class Handler:
+    """A function with its shape."""
+
+    function: Callable[..., Any]
+    shape: Shape
+
+    async def run(self, keywords: dict[str, Any], limiter: trio.CapacityLimiter) -> Any:
+        """Call the function. Cancelling abandons the thread of one that is not async."""
+        if self.shape.is_async:
+            return await self.function(**keywords)
+        result = await trio.to_thread.run_sync(
+            functools.partial(self.function, **keywords), abandon_on_cancel=True, limiter=limiter
+        )
+        # A lambda or a plain decorator around an async function cannot be told from its outside.
+        if inspect.isawaitable(result):
+            return await result
+        return result
+
+
+_shapes: "weakref.WeakKeyDictionary[types.FunctionType, Shape]" = weakref.WeakKeyDictionary()
+_NO_PARAMETERS = (Shape(is_async=False), Shape(is_async=True))
+
+
+def handler_of(function: Callable[..., Any]) -> Handler:
+    """Read a function's signature.
+
+    Functions are read once; a bound method or a `functools.partial` of one read before costs
+    next to nothing, so thousands of resources can share a function.
+
+    Raises:
+        TypeError: it cannot be a handler; the message says why.
+    """
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"a handler is a function, not {function!r}")
+    return Handler(function, _shape(function))
+
+
+def _shape(function: Callable[..., Any]) -> Shape:
+    if isinstance(function, functools.partial):
+        return _shape(function.func).without(len(function.args), frozenset(function.keywords))
+    if isinstance(function, types.MethodType):
+        return _shape(function.__func__).without(1, frozenset())
+    if not isinstance(function, types.FunctionType):
+        call = getattr(function, "__call__", None)  # noqa: B004 - its signature is wanted
+        if isinstance(call, types.MethodType):
+            return _shape(call)
+        return _inspect(function)
+    code = function.__code__
+    if not (code.co_argcount or code.co_kwonlyargcount or code.co_flags & _UNUSUAL):
+        return _NO_PARAMETERS[inspect.iscoroutinefunction(function)]
+    shape = _shapes.get(function)
+    if shape is None:
+        shape = _shapes[function] = _inspect(function)
+    return shape
+
+
+_UNUSUAL = (
+    inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+)
+
+
+def _inspect(function: Callable[..., Any]) -> Shape:
+    name = getattr(function, "__qualname__", None) or repr(function)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name}: a generator cannot be a handler")
+    try:
+        signature = inspect.signature(function)
+    except ValueError as problem:
+        raise TypeError(f"{name}: {problem}") from problem
+    hints = _hints(function, name)
+    context: str | None = None
+    fields = []
+    extra: Any = MISSING
+    positional = []
+    for index, parameter in enumerate(signature.parameters.values()):
+        annotation = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            extra = annotation
+            continue
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL) and not (
+            # The `self` of a method is bound before anybody calls by name.
+            index == 0 and parameter.kind is parameter.POSITIONAL_ONLY and "." in name
+        ):
+            raise TypeError(f"{name}: {parameter.name!r} cannot be passed by name")
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            positional.append(parameter.name)
+        if _is_context(annotation):
+            if context is not None:
+                raise TypeError(f"{name}: two parameters ask for the context")
+            context = parameter.name
+            continue
+        default = MISSING if parameter.default is parameter.empty else parameter.default
+        fields.append(Field(parameter.name, annotation, default))
+    is_async = inspect.iscoroutinefunction(function)
+    return Shape(is_async, context, tuple(fields), extra, tuple(positional))
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except TypeError:
+        return {}
+    except Exception as problem:
+        raise TypeError(f"{name}: its annotations cannot be resolved: {problem}") from problem
+
+
+def _is_context(annotation: Any) -> bool:
+    if isinstance(annotation, type):
+        return issubclass(annotation, Context)
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Annotated, typing.Union, types.UnionType):
+        return any(_is_context(member) for member in typing.get_args(annotation))
+    return False

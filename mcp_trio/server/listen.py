@@ -1,0 +1,170 @@
+"""`subscriptions/listen`: admission, and the set of what is open.
+
+The work of one subscription is `subscriptions.stream`'s. Here is decided whether it may begin,
+and everything is let go that only its request needed: a stream can stay open for days.
+
+Source: specification, basic/patterns/subscriptions.
+"""
+
+import logging
+import math
+from collections.abc import Collection
+from typing import Any, Final
+
+import trio
+
+from mcp_trio import errors
+from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.server.limits import Limits, SubscriptionSlots
+from mcp_trio.subscriptions.authorize import Authorizer
+from mcp_trio.subscriptions.events import Kind
+from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
+from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSource
+from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
+from mcp_trio.transports.abc import Exchange
+
+__all__ = ["LISTEN", "Subscriptions"]
+
+logger = logging.getLogger("mcp_trio.server")
+
+LISTEN: Final = "subscriptions/listen"
+
+_TASKS: Final = "io.modelcontextprotocol/tasks"
+
+
+class Subscriptions:
+    """Serves `subscriptions/listen` for one server.
+
+    Args:
+        source: opens each subscription.
+        kinds: the kinds of event that the server advertises.
+        limits: how many there may be, and how large.
+        authorizer: what of a filter a caller may have; None: all of it.
+        server_info: for the result that ends a subscription.
+        supported_versions: the revisions that a request may declare.
+    """
+
+    def __init__(
+        self,
+        source: SubscriptionSource,
+        kinds: Collection[Kind],
+        limits: Limits,
+        authorizer: Authorizer | None,
+        server_info: dict[str, Any],
+        supported_versions: tuple[str, ...],
+    ) -> None:
+        self._source = source
+        self._kinds = kinds
+        self._limits = limits
+        self._authorizer = authorizer
+        self._server_info = server_info
+        self._supported_versions = supported_versions
+        self._slots = SubscriptionSlots(limits)
+        self._open: dict[OpenSubscription, None] = {}
+        self._idle: trio.Event | None = None
+        self._drained_in: trio.lowlevel.TrioToken | None = None
+
+    @property
+    def count(self) -> int:
+        """How many are open, or about to be."""
+        return self._slots.taken
+
+    async def listen(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
+        """Serve one subscription until it ends.
+
+        Raises:
+            errors.ErrorResponse: the error to answer with.
+
+        Cancelling ends it without a result.
+        """
+        # No local may keep the params, their `_meta` or the principal: this frame lives long.
+        wanted = [self._read(request, exchange)]
+        principal = exchange.principal
+        name = None if principal is None else principal.name
+        del principal
+        try:
+            with self._slots.slot(exchange.connection, name):
+                exchange.release()
+                return await self._run(request.id, exchange, wanted)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            logger.debug("the client of a subscription has gone")
+            raise errors.InternalError("the client has gone") from None
+        finally:
+            if self._idle is not None and not self.count:
+                self._idle.set()
+
+    def _read(
+        self, request: jsonrpc.Request, exchange: Exchange
+    ) -> tuple[SubscriptionFilter, SubscriptionContext]:
+        params = request.take_params()
+        about = meta.parse_meta(params, self._supported_versions)
+        wanted = parse_filter(params.get("notifications"), max_uris=self._limits.filter_uris)
+        if wanted.task_ids and not about.declares("extensions", _TASKS):
+            raise errors.MissingRequiredClientCapability(
+                "taskIds need the tasks extension", required={"extensions": {_TASKS: {}}}
+            )
+        if self._is_draining():
+            raise errors.ServerBusy("the server is shutting down")
+        principal = exchange.principal
+        context = SubscriptionContext(
+            request.id,
+            exchange.kind,
+            None if principal is None else principal.name,
+            math.inf if principal is None else principal.expires_at,
+            about.client_info,
+        )
+        return wanted, context
+
+    async def _run(
+        self,
+        request_id: jsonrpc.RequestId,
+        exchange: Exchange,
+        read: list[tuple[SubscriptionFilter, SubscriptionContext]],
+    ) -> jsonrpc.Reply:
+        running: list[OpenSubscription] = []
+
+        def on_open(subscription: OpenSubscription) -> None:
+            running.append(subscription)
+            self._open[subscription] = None
+
+        wanted, context = read.pop()
+        subscription = run_subscription(
+            request_id=request_id,
+            wanted=wanted,
+            source=self._source,
+            context=context,
+            exchange=exchange,
+            server_info=self._server_info,
+            kinds=self._kinds,
+            authorize=self._authorizer,
+            on_open=on_open,
+        )
+        # The runner lets go of them when it can; so must this frame.
+        del wanted, context
+        try:
+            return jsonrpc.result_reply(request_id, await subscription)
+        finally:
+            for one in running:
+                del self._open[one]
+
+    def end_all(self, reason: str, retry_after: float | None = None) -> int:
+        """Ask every open subscription to end gracefully; returns how many there were."""
+        subscriptions = list(self._open)
+        for subscription in subscriptions:
+            subscription.end(reason, retry_after=retry_after)
+        return len(subscriptions)
+
+    async def drain(self, deadline: float) -> None:
+        """Refuse new ones, end the open ones, and wait until they have ended."""
+        self._drained_in = trio.lowlevel.current_trio_token()
+        self.end_all("shutdown")
+        with trio.CancelScope(deadline=deadline):
+            await trio.lowlevel.checkpoint()
+            while self.count:
+                if self._idle is None or self._idle.is_set():
+                    self._idle = trio.Event()
+                await self._idle.wait()
+
+    def _is_draining(self) -> bool:
+        # A server that is made once and run again, as tests do, drains no more.
+        return self._drained_in is trio.lowlevel.current_trio_token()

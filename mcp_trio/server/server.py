@@ -1,0 +1,344 @@
+"""The server: what an application registers, and what a transport hands its requests to."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from mcp_trio import codec, errors, types
+from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
+from mcp_trio.server import failures
+from mcp_trio.server.announcer import Announcer
+from mcp_trio.server.capabilities import capabilities, emitted_kinds
+from mcp_trio.server.core import CacheScope, Call, Core, cacheable, encoded_reply
+from mcp_trio.server.limits import Limits
+from mcp_trio.server.listen import LISTEN, Subscriptions
+from mcp_trio.server.offers import Offers
+from mcp_trio.subscriptions.authorize import Authorizer
+from mcp_trio.subscriptions.events import Event
+from mcp_trio.subscriptions.hub import Hub, HubStatistics, PublishReport
+from mcp_trio.subscriptions.source import SubscriptionSource
+from mcp_trio.transports.abc import Exchange
+
+__all__ = ["Server", "ServerStatistics"]
+
+logger = logging.getLogger("mcp_trio.server")
+
+_REMEMBERED: Final = 100
+
+
+@attrs.frozen
+class ServerStatistics:
+    """A server at one moment.
+
+    Attributes:
+        requests: being served now, with open subscriptions.
+        subscriptions: open, or about to be.
+        tools: how many are registered.
+        prompts: how many are registered.
+        resources: how many are registered, without templates.
+        resource_templates: how many are registered.
+        hub: the statistics of the hub, if there is one.
+    """
+
+    requests: int
+    subscriptions: int
+    tools: int
+    prompts: int
+    resources: int
+    resource_templates: int
+    hub: HubStatistics | None
+
+
+class Server(Offers):
+    """An MCP server: tools, resources and prompts, and subscriptions to their changes.
+
+    A server is an object without I/O of its own. Hand it to as many transports as you like
+    (`serve_stdio`, `serve_hypercorn`, `asgi_app`, `open_memory_client`), at the same time or one
+    after another; it holds no state of a connection. It is used from one Trio thread.
+
+    What is registered can change at any time. If there is a hub, each change is announced on it;
+    `batch` makes one announcement of many changes.
+
+    Args:
+        name: what programs call it.
+        version: of the server, in whatever scheme it has.
+        title: what people call it.
+        description: what it is, in a sentence.
+        instructions: how to use it, for a model.
+        website_url: where to read more.
+        icons: pictures for display.
+        hub: where changes are published. Clients can subscribe if there is one.
+        source: opens subscriptions instead of the hub, for one that is written by hand. With a
+            hub beside it, the hub still gets what is published.
+        limits: how much it takes on.
+        authorizer: asked for each part of each subscription's filter whether the caller may
+            have it.
+        page_size: how many items a page of a list holds.
+        ttl_ms: how long clients may cache lists and what they read, in milliseconds, where a
+            resource does not say otherwise.
+        cache_scope: whether what they cache may be shared between callers.
+
+    Raises:
+        ValueError: an argument makes no sense.
+        codec.EncodeError: a text cannot be sent as JSON.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str,
+        title: str | None = None,
+        description: str | None = None,
+        instructions: str | None = None,
+        website_url: str | None = None,
+        icons: Sequence[types.Icon] = (),
+        hub: Hub | None = None,
+        source: SubscriptionSource | None = None,
+        limits: Limits | None = None,
+        authorizer: Authorizer | None = None,
+        page_size: int = 250,
+        ttl_ms: int = 0,
+        cache_scope: CacheScope = "private",
+    ) -> None:
+        if page_size < 1:
+            raise ValueError(f"page_size must be positive, got {page_size!r}")
+        if ttl_ms < 0:
+            raise ValueError(f"ttl_ms must not be negative, got {ttl_ms!r}")
+        self.info = types.Implementation(
+            name,
+            version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=tuple(icons) or None,
+        )
+        """Who this server says it is, in every result."""
+        self.hub = hub
+        """Where changes are published, if anywhere."""
+        self.limits = Limits() if limits is None else limits
+        """How much it takes on."""
+        server_info = codec.unstructure(self.info)
+        codec.encode_json([server_info, instructions])  # found here, not in each result
+        self._instructions = instructions
+        self._announcer = Announcer(self._publish_change)
+        core = self._core = Core(
+            result_meta={meta.META_SERVER_INFO: server_info},
+            page_size=page_size,
+            ttl_ms=ttl_ms,
+            cache_scope=cache_scope,
+            limiter=trio.CapacityLimiter(self.limits.threads),
+            changed=self._changed,
+        )
+        super().__init__(core)
+        source = hub if source is None else source
+        self._kinds = emitted_kinds(source)
+        self._subscriptions = None
+        if source is not None:
+            self._subscriptions = Subscriptions(
+                source, self._kinds, self.limits, authorizer, server_info, SUPPORTED_VERSIONS
+            )
+        self._methods: dict[str, Callable[[Call], Awaitable[jsonrpc.Reply]]] = {
+            "server/discover": self._discover,
+            "tools/list": self._tools.listing.reply,
+            "tools/call": self._tools.call,
+            "prompts/list": self._prompts.listing.reply,
+            "prompts/get": self._prompts.get,
+            "resources/list": self._resources.listing.reply,
+            "resources/templates/list": self._resources.templates.reply,
+            "resources/read": self._resources.read,
+        }
+        self._discovery: bytes | None = None
+        self._in_progress = 0
+        self._ignored: set[str] = set()
+
+    # Changes
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Announce what is registered and removed in the block once, at its end.
+
+        Blocks may be nested; the outermost announces, even if it is left by an exception, for
+        what changed has changed. Do not wait for anything in the block: changes that other
+        tasks make meanwhile are held back with yours.
+        """
+        return self._announcer.batch()
+
+    def publish(self, event: Event) -> PublishReport:
+        """Publish an event on the hub, from a task or from a thread that runs a handler.
+
+        Returns:
+            What became of it.
+
+        Raises:
+            RuntimeError: the server has no hub.
+        """
+        if self.hub is None:
+            raise RuntimeError("the server has no hub to publish on")
+        if trio.lowlevel.in_trio_run():
+            return self.hub.publish(event)
+        return self.hub.publish_from_thread(event)
+
+    def _changed(self, event: Event) -> None:
+        self._discovery = None
+        self._announcer.announce(event)
+
+    def _publish_change(self, event: Event) -> None:
+        if self.hub is not None:
+            self.publish(event)
+
+    # Subscriptions
+
+    @property
+    def open_subscriptions(self) -> int:
+        """How many subscriptions are open, or about to be."""
+        return 0 if self._subscriptions is None else self._subscriptions.count
+
+    def end_subscriptions(
+        self, reason: str = "complete", *, retry_after: float | None = None
+    ) -> int:
+        """End every open subscription gracefully: what waits for it is sent, then its result.
+
+        Returns at once. New ones may be opened.
+
+        Args:
+            reason: what the clients are told.
+            retry_after: after how many seconds they may try again, if that is known.
+
+        Returns:
+            How many there were.
+        """
+        if self._subscriptions is None:
+            return 0
+        return self._subscriptions.end_all(reason, retry_after)
+
+    async def drain(self, deadline: float) -> None:
+        """End every open subscription with its result and refuse new ones.
+
+        Everything else is served as before. Refusing lasts as long as this `trio.run`.
+
+        Args:
+            deadline: a moment of `trio.current_time`, in seconds.
+
+        Returns when all have ended, or at the deadline. Cancelling stops the waiting.
+        """
+        if self._subscriptions is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._subscriptions.drain(deadline)
+
+    def statistics(self) -> ServerStatistics:
+        """Counts of this moment."""
+        return ServerStatistics(
+            requests=self._in_progress,
+            subscriptions=self.open_subscriptions,
+            tools=len(self._tools.registry),
+            prompts=len(self._prompts.registry),
+            resources=len(self._resources.listing.registry),
+            resource_templates=len(self._resources.templates.registry),
+            hub=None if self.hub is None else self.hub.statistics(),
+        )
+
+    # What a transport calls
+
+    @property
+    def supported_versions(self) -> tuple[str, ...]:
+        """The revisions this server speaks, newest first."""
+        return SUPPORTED_VERSIONS
+
+    def knows(self, method: str) -> bool:
+        """Whether there is a handler for the method."""
+        if method == LISTEN:
+            return self._subscriptions is not None
+        return method in self._methods
+
+    def notify(self, notification: jsonrpc.Notification) -> None:
+        """Take note of a notification: no method of this revision means anything here.
+
+        It is named in the log once, and never answered.
+        """
+        method = notification.method
+        if method not in self._ignored and len(self._ignored) < _REMEMBERED:
+            self._ignored.add(method)
+            logger.info("ignoring notifications of the method %.200r", method)
+
+    async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
+        """Serve one request and return its response.
+
+        Raises nothing but `trio.Cancelled`, `KeyboardInterrupt` and `SystemExit`: what goes
+        wrong becomes an error response. Cancelling cancels the handler and ends the request
+        without a response. It need not be a checkpoint: the transport's write of the response,
+        which follows, is one.
+        """
+        self._in_progress += 1
+        try:
+            if request.method == LISTEN and self._subscriptions is not None:
+                return await self._subscriptions.listen(request, exchange)
+            return await self._serve(request, exchange)
+        except errors.ErrorResponse as error:
+            return jsonrpc.error_reply(request.id, error)  # noqa: ASYNC910
+        except trio.Cancelled:
+            raise
+        except failures.PASSING:
+            raise
+        except BaseException as problem:
+            cause = failures.take_apart(problem)
+            if isinstance(cause, errors.ErrorResponse):
+                return jsonrpc.error_reply(request.id, cause)  # noqa: ASYNC910
+            logger.error("%s failed", request.method, exc_info=problem)
+            return jsonrpc.error_reply(request.id, errors.InternalError("Internal error"))  # noqa: ASYNC910
+        finally:
+            self._in_progress -= 1
+
+    async def _serve(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
+        if request.method == "initialize":
+            raise _no_handshake(request.params)
+        params = request.params
+        about = meta.parse_meta(params, SUPPORTED_VERSIONS)
+        method = self._methods.get(request.method)
+        if method is None:
+            raise errors.MethodNotFound(f"Method not found: {request.method[:200]}")
+        return await method(Call(self, request.id, params, about, exchange))
+
+    async def _discover(self, call: Call) -> jsonrpc.Reply:
+        if self._discovery is None:
+            result: dict[str, Any] = {
+                "supportedVersions": list(SUPPORTED_VERSIONS),
+                "capabilities": self.capabilities(),
+            }
+            if self._instructions is not None:
+                result["instructions"] = self._instructions
+            core = self._core
+            self._discovery = codec.encode_json(
+                core.complete(cacheable(result, core.ttl_ms, core.cache_scope))
+            )
+        return encoded_reply(call.request_id, self._discovery)  # noqa: ASYNC910
+
+    def capabilities(self) -> dict[str, Any]:
+        """What the server says it can do, as the wire has it."""
+        return capabilities(
+            self._kinds,
+            tools=bool(self._tools.registry),
+            prompts=bool(self._prompts.registry),
+            resources=bool(self._resources.listing.registry)
+            or bool(self._resources.templates.registry),
+        )
+
+
+def _no_handshake(params: Mapping[str, Any]) -> errors.ErrorResponse:
+    """What a client of an earlier era gets to see; its user may read nothing but the message."""
+    requested = params.get("protocolVersion")
+    speaks = f"this server speaks {', '.join(SUPPORTED_VERSIONS)}, without an initialize handshake"
+    if not isinstance(requested, str) or requested in SUPPORTED_VERSIONS:
+        return errors.MethodNotFound(
+            f"Method not found: {speaks}", data={"supported": list(SUPPORTED_VERSIONS)}
+        )
+    error = errors.UnsupportedProtocolVersion(
+        requested=requested[:64], supported=SUPPORTED_VERSIONS
+    )
+    error.message = f"{error.message}: {speaks}"
+    return error

@@ -1,0 +1,170 @@
+"""Tools: functions that a model may call.
+
+Source: specification, server/tools.
+"""
+
+import inspect
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import trio
+
+from mcp_trio import codec, errors, types
+from mcp_trio.protocol import jsonrpc
+from mcp_trio.server import contents, failures
+from mcp_trio.server.core import (
+    Call,
+    Core,
+    Listing,
+    read_arguments,
+    read_string,
+    run_handler,
+)
+from mcp_trio.server.handlers import Handler, handler_of
+from mcp_trio.server.readers import Mismatch, TypeSpec
+from mcp_trio.server.schema import Builder
+from mcp_trio.subscriptions.events import ToolsListChanged
+
+__all__ = ["Tool", "Tools", "describe_function", "icons_to_wire", "input_spec"]
+
+logger = logging.getLogger("mcp_trio.server")
+
+_USUAL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+
+
+@attrs.frozen
+class Tool:
+    """A registered tool: how it is listed, how its arguments are read, and what runs."""
+
+    name: str
+    wire: dict[str, Any]
+    read: Callable[[dict[str, Any]], dict[str, Any]]
+    handler: Handler
+
+
+class Tools:
+    """Serves `tools/list` and `tools/call`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.listing: Listing[Tool] = Listing(
+            core, "tool", "tools", ToolsListChanged(), lambda tool: tool.wire
+        )
+        self.registry = self.listing.registry
+
+    def add(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None,
+        title: str | None,
+        description: str | None,
+        annotations: types.ToolAnnotations | None,
+        icons: Sequence[types.Icon],
+        meta: Mapping[str, Any] | None,
+    ) -> None:
+        """Register a function; `Server.add_tool` has the contract."""
+        handler = handler_of(function)
+        name = function_name(function) if name is None else name
+        if not _USUAL_NAME.match(name):
+            logger.warning("the tool name %r is unusual; clients may refuse it", name)
+        spec = input_spec(name, handler)
+        wire: dict[str, Any] = {"name": name}
+        if title is not None:
+            wire["title"] = title
+        description = describe_function(function) if description is None else description
+        if description:
+            wire["description"] = description
+        wire["inputSchema"] = spec.schema
+        if annotations is not None:
+            wire["annotations"] = codec.unstructure(annotations)
+        if icons:
+            wire["icons"] = icons_to_wire(icons)
+        if meta:
+            wire["_meta"] = dict(meta)
+        codec.encode_json(wire)  # what cannot be listed is found here, not by a client
+        read = spec.read
+        self.registry.add(name, Tool(name, wire, lambda values: read(values, ""), handler))
+
+    async def call(self, call: Call) -> jsonrpc.Reply:
+        """Answer `tools/call`."""
+        name = read_string(call.params, "name")
+        arguments = read_arguments(call.params)
+        tool = self.registry.get(name)
+        if tool is None:
+            raise errors.InvalidParams(f"Unknown tool: {name[:200]}")
+        try:
+            keywords = tool.read(arguments)
+        except Mismatch as problem:
+            result = contents.tool_error(f"Invalid arguments for {name}: {problem}")
+        else:
+            result = await self._run(tool, keywords, call)
+        return jsonrpc.result_reply(call.request_id, self._core.complete(result))  # noqa: ASYNC910
+
+    async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            value = await run_handler(tool.handler, keywords, call, self._core.limiter)
+        except errors.ErrorResponse:
+            raise
+        except trio.Cancelled:
+            raise
+        except failures.PASSING:
+            raise
+        except BaseException as problem:
+            cause = failures.take_apart(problem)
+            if isinstance(cause, errors.ErrorResponse):
+                raise cause from problem
+            logger.error("the tool %r failed", tool.name, exc_info=problem)
+            return contents.tool_error(failures.describe(cause))  # noqa: ASYNC910
+        try:
+            return contents.tool_result(value)
+        except codec.EncodeError as problem:
+            logger.error("the tool %r returned what JSON cannot hold: %s", tool.name, problem)
+            raise errors.InternalError(f"the result cannot be sent as JSON: {problem}") from None
+
+
+def input_spec(name: str, handler: Handler) -> TypeSpec:
+    """The schema of a handler's arguments, and what reads them into keywords.
+
+    Raises:
+        TypeError: a parameter has a type without a JSON form.
+    """
+    builder = Builder()
+    try:
+        spec = builder.object(handler.shape.fields, dict, handler.shape.extra)
+    except TypeError as problem:
+        raise TypeError(f"{name}: {problem}") from problem
+    if builder.definitions:
+        return TypeSpec({**spec.schema, "$defs": builder.definitions}, spec.read)
+    return spec
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """The name of a function, however it is wrapped.
+
+    Raises:
+        TypeError: it has none, as a lambda or some object.
+    """
+    name = getattr(inspect.unwrap(_bare(function)), "__name__", None)
+    if name is None or name == "<lambda>":
+        raise TypeError(f"{function!r} has no name of its own: pass name=")
+    return str(name)
+
+
+def describe_function(function: Callable[..., Any]) -> str | None:
+    """The docstring of a function, cleaned."""
+    return inspect.getdoc(_bare(function))
+
+
+def icons_to_wire(icons: Sequence[types.Icon]) -> list[dict[str, Any]]:
+    """Icons as the wire has them."""
+    return [codec.unstructure(icon) for icon in icons]
+
+
+def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
+    while hasattr(function, "func"):
+        function = function.func
+    return function
