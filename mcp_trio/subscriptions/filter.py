@@ -131,7 +131,7 @@ class SubscriptionFilter:
 
     def issubset(self, other: "SubscriptionFilter") -> bool:
         """Whether this asks for nothing that `other` does not. Linear in the size of both."""
-        return (
+        return self is other or (
             self.tools_list_changed <= other.tools_list_changed
             and self.prompts_list_changed <= other.prompts_list_changed
             and self.resources_list_changed <= other.resources_list_changed

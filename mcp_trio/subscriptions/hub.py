@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import ClassVar, Final, get_args
 
 import attrs
@@ -263,8 +263,9 @@ class Hub(SubscriptionSource):
         self._overflow: Overflow = overflow
         self._sub_resources = sub_resources
         self._max_sub_resources = max_sub_resources
+        self._on_interest = on_interest
         self._listeners: dict[_Listener, None] = {}
-        self._index: Index[_Listener] = Index(on_interest and _guarded(on_interest))
+        self._index: Index[_Listener] = Index()
         self._data_keys = itertools.count()
         self._draining = False
         self._all_closed: trio.Event | None = None
@@ -402,8 +403,9 @@ class Hub(SubscriptionSource):
         entry = (event, trio.current_time())
         counts = dict.fromkeys(Outcome, 0)
         delivered = 0
+        key = event.key
         for listener in listeners:
-            outcome = self._put_extension(listener, event, entry)
+            outcome = self._put_extension(listener, key, entry)
             if outcome is Outcome.OVERFLOW:
                 listener.complete(End("overflow"))
             delivered += outcome is Outcome.QUEUED and listener.wake()
@@ -421,11 +423,11 @@ class Hub(SubscriptionSource):
             closed=counts[Outcome.OVERFLOW],
         )
 
-    def _put_extension(self, listener: _Listener, event: ExtensionEvent, entry: Entry) -> Outcome:
-        if event.coalesce:
-            return Outcome.QUEUED if listener.put_state(event.key, entry) else Outcome.COALESCED
-        key = next(self._data_keys)
-        return listener.put_data(key, entry, self._max_data_events, self._overflow)
+    def _put_extension(self, listener: _Listener, key: Hashable, entry: Entry) -> Outcome:
+        if key is not None:
+            return Outcome.QUEUED if listener.put_state(key, entry) else Outcome.COALESCED
+        own_key = next(self._data_keys)
+        return listener.put_data(own_key, entry, self._max_data_events, self._overflow)
 
     def _selected(self, event: ExtensionEvent) -> Iterator[_Listener]:
         for listener, others in self._index.of_selector(event.selector):
@@ -466,7 +468,7 @@ class Hub(SubscriptionSource):
         fields = {"taskIds", *wanted.extensions}
         listener = _Listener(self, narrow_by_capabilities(wanted, self.kinds, fields))
         self._listeners[listener] = None
-        self._index.add(listener, listener.accepted)
+        self._tell(self._index.add(listener, listener.accepted), wanted=True)
         return listener
 
     def close(self, reason: str = "complete", *, retry_after: float | None = None) -> None:
@@ -520,7 +522,7 @@ class Hub(SubscriptionSource):
 
     def _retire(self, listener: _Listener) -> None:
         """Publish nothing more to a listener; it drains."""
-        self._index.discard(listener, listener.accepted)
+        self._tell(self._index.discard(listener, listener.accepted), wanted=False)
 
     def _forget(self, listener: _Listener) -> None:
         if listener.end is None:
@@ -529,15 +531,15 @@ class Hub(SubscriptionSource):
         if not self._listeners and self._all_closed is not None:
             self._all_closed.set()
 
-
-def _guarded(on_interest: Callable[[str, bool], object]) -> Callable[[str, bool], None]:
-    def tell(uri: str, wanted: bool) -> None:
-        try:
-            on_interest(uri, wanted)
-        except Exception:
-            log.exception("on_interest failed")
-
-    return tell
+    def _tell(self, changed: list[str], *, wanted: bool) -> None:
+        """Report URIs that gained their first listener, or lost their last."""
+        if self._on_interest is None:
+            return
+        for uri in changed:
+            try:
+                self._on_interest(uri, wanted)
+            except Exception:
+                log.exception("on_interest failed")
 
 
 def _sum(one: PublishReport, other: PublishReport) -> PublishReport:

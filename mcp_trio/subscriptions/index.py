@@ -1,6 +1,6 @@
 """Who listens to what: found by key, so that a publication touches only who it is for."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from mcp_trio.subscriptions.events import (
@@ -60,16 +60,11 @@ class _Buckets(Generic[L]):
 
 
 class Index(Generic[L]):
-    """Listeners by what they asked for.
+    """Listeners by what they asked for."""
 
-    Args:
-        on_interest: called with a URI and True when it gains its first listener, with False
-            when it has lost the last.
-    """
+    __slots__ = ("_kinds", "_topics", "_uris")
 
-    __slots__ = ("_kinds", "_on_interest", "_topics", "_uris")
-
-    def __init__(self, on_interest: Callable[[str, bool], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._kinds: dict[type, dict[L, None]] = {
             ToolsListChanged: {},
             PromptsListChanged: {},
@@ -77,27 +72,22 @@ class Index(Generic[L]):
         }
         self._uris: _Buckets[L] = _Buckets()
         self._topics: _Buckets[L] = _Buckets()
-        self._on_interest = on_interest
 
-    def add(self, listener: L, wanted: SubscriptionFilter) -> None:
-        """Register a listener for everything its filter asks for."""
+    def add(self, listener: L, wanted: SubscriptionFilter) -> list[str]:
+        """Register a listener; returns the URIs that had none before."""
         for kind in _kinds(wanted):
             self._kinds[kind][listener] = None
         for topic in wanted.topics():
             self._topics.add(topic, listener)
-        for uri in wanted.resource_subscriptions:
-            if self._uris.add(uri, listener) and self._on_interest is not None:
-                self._on_interest(uri, True)
+        return [uri for uri in wanted.resource_subscriptions if self._uris.add(uri, listener)]
 
-    def discard(self, listener: L, wanted: SubscriptionFilter) -> None:
-        """Remove what `add` registered."""
+    def discard(self, listener: L, wanted: SubscriptionFilter) -> list[str]:
+        """Remove what `add` registered; returns the URIs that have none any more."""
         for kind in _kinds(wanted):
             self._kinds[kind].pop(listener, None)
         for topic in wanted.topics():
             self._topics.discard(topic, listener)
-        for uri in wanted.resource_subscriptions:
-            if self._uris.discard(uri, listener) and self._on_interest is not None:
-                self._on_interest(uri, False)
+        return [uri for uri in wanted.resource_subscriptions if self._uris.discard(uri, listener)]
 
     @property
     def has_uris(self) -> bool:

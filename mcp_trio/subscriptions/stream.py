@@ -176,13 +176,16 @@ class OpenSubscription:
                 continue
             if not is_event(event):
                 raise _source_failed(f"returned no event but {event!r}")
-            for item in accepted.cues() if isinstance(event, Resync) else (event,):
-                if not accepted.matches(item, sub_resources=sub_resources):
-                    # Not this client's concern. Other tasks get a turn even so.
-                    await trio.lowlevel.checkpoint()
-                else:
-                    await self._write(item, encoded_id, dropped, exchange)
-                    dropped = 0
+            if isinstance(event, Resync):
+                await trio.lowlevel.checkpoint()
+                for cue in accepted.cues():
+                    await self._write(cue, encoded_id, 0, exchange)
+            elif not accepted.matches(event, sub_resources=sub_resources):
+                # Not this client's concern. Other tasks get a turn even so.
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._write(event, encoded_id, dropped, exchange)
+                dropped = 0
 
     async def _write(
         self, event: Event, encoded_id: bytes, dropped: int, exchange: FrameWriter
@@ -284,6 +287,7 @@ async def run_subscription(
         reason = CloseReason("error", cause=problem)
         raise
     finally:
+        subscription._handle = None  # noqa: SLF001
         try:
             with trio.move_on_after(CLOSE_GRACE, shield=True) as closing:
                 await handle.aclose(reason)
