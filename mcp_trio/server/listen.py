@@ -126,6 +126,7 @@ class Subscriptions:
         def on_open(subscription: OpenSubscription) -> None:
             running.append(subscription)
             self._open[subscription] = None
+            exchange.end_gracefully = subscription.end
 
         wanted, context = read.pop()
         subscription = run_subscription(
