@@ -11,9 +11,8 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import ClassVar, Final, get_args
+from typing import get_args
 
-import attrs
 import trio
 
 from mcp_trio import errors
@@ -30,185 +29,19 @@ from mcp_trio.subscriptions.events import (
     ToolsListChanged,
 )
 from mcp_trio.subscriptions.filter import ALL_KINDS, SubscriptionFilter, narrow_by_capabilities
-from mcp_trio.subscriptions.index import Index
-from mcp_trio.subscriptions.mailbox import Entry, Mailbox, Outcome, Overflow
+from mcp_trio.subscriptions.listener import Listener, Registry
+from mcp_trio.subscriptions.mailbox import Entry, Outcome, Overflow
 from mcp_trio.subscriptions.source import (
-    CloseReason,
     End,
     SourceHandle,
     SubscriptionContext,
     SubscriptionSource,
 )
+from mcp_trio.subscriptions.statistics import NOBODY, HubStatistics, PublishReport
 
-__all__ = ["Hub", "HubStatistics", "ListenerStatistics", "PublishReport"]
+__all__ = ["Hub"]
 
 log = logging.getLogger(__name__)
-
-
-@attrs.frozen
-class PublishReport:
-    """What one publication did.
-
-    Attributes:
-        matched: listeners that the event is for.
-        delivered: of these, how many were waiting and take it at once.
-        buffered: how many were busy; it waits for them.
-        coalesced: how many had the same news waiting already.
-        dropped: events that carry data and were lost, one for each listener too far behind.
-            With ``drop_oldest`` such a listener counts as buffered as well.
-        closed: listeners that were too far behind and are ended for it (``close``).
-    """
-
-    matched: int = 0
-    delivered: int = 0
-    buffered: int = 0
-    coalesced: int = 0
-    dropped: int = 0
-    closed: int = 0
-
-
-_NOBODY: Final = PublishReport()
-
-
-@attrs.frozen
-class ListenerStatistics:
-    """One listener; what it listens to, and for whom, is left out on purpose.
-
-    Attributes:
-        queued: events that wait for it.
-        oldest_queued_age: how long the first of them has waited, in seconds; 0.0 if none does.
-        last_pull_age: seconds since it last asked for an event, which is when the event before
-            had been written; None if it has not asked yet.
-        coalesced: news it did not need to be told twice, so far.
-        dropped: events that carry data it has lost, so far.
-        waiting: whether it waits for the next event, idle.
-        closing: whether it is being ended, and only drains.
-    """
-
-    queued: int
-    oldest_queued_age: float
-    last_pull_age: float | None
-    coalesced: int
-    dropped: int
-    waiting: bool
-    closing: bool
-
-
-@attrs.frozen
-class HubStatistics:
-    """A hub at one moment.
-
-    Attributes:
-        subscriptions: open listeners, with those being ended.
-        closing: listeners that are being ended and only drain.
-        queued: events that wait, over all listeners.
-        oldest_queued_age: how long the first of them has waited, in seconds; 0.0 if none does.
-        published: publications so far.
-        coalesced: so far, over all listeners.
-        dropped: events that carry data and were lost so far, over all listeners.
-        overflowed: listeners ended so far because they were too far behind.
-        listeners: each listener, if asked for.
-    """
-
-    subscriptions: int
-    closing: int
-    queued: int
-    oldest_queued_age: float
-    published: int
-    coalesced: int
-    dropped: int
-    overflowed: int
-    listeners: tuple[ListenerStatistics, ...] = ()
-
-
-class _Listener(Mailbox, SourceHandle):
-    """A mailbox with somebody behind it."""
-
-    __slots__ = ("_accepted", "_closed", "_end", "_hub", "_pulling", "_task", "last_pull")
-
-    ends_itself: ClassVar[bool] = True
-
-    def __init__(self, hub: "Hub", accepted: SubscriptionFilter) -> None:
-        super().__init__()
-        self._hub = hub
-        self._accepted = accepted
-        self._end: End | None = None
-        self._task: trio.lowlevel.Task | None = None
-        self._pulling = False
-        self._closed = False
-        self.last_pull: float | None = None
-
-    @property
-    def accepted(self) -> SubscriptionFilter:
-        return self._accepted
-
-    @property
-    def end(self) -> End | None:
-        return self._end
-
-    @property
-    def waiting(self) -> bool:
-        return self._task is not None
-
-    def wake(self) -> bool:
-        """Resume the task that waits in `receive`; whether one did.
-
-        It finds its event in the mailbox. A writer that can take a frame without waiting could
-        be tried here first, while nothing else is queued.
-        """
-        task = self._task
-        if task is None:
-            return False
-        self._task = None
-        trio.lowlevel.reschedule(task)
-        return True
-
-    async def receive(self) -> Event:
-        if self._pulling:
-            raise trio.BusyResourceError("another task waits for the next event already")
-        self._pulling = True
-        try:
-            self.last_pull = trio.current_time()
-            if self._head is not None or self._end is not None or self._closed:
-                await trio.lowlevel.checkpoint()
-            else:
-                self._task = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._abort)
-        finally:
-            self._pulling = False
-        if self._head is None:
-            raise trio.EndOfChannel
-        return self.take()
-
-    def _abort(self, _: object) -> trio.lowlevel.Abort:
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    def complete(self, end: End) -> bool:
-        if self._end is None and not self._closed:
-            self._end = end
-            self._hub._retire(self)  # noqa: SLF001
-            self.wake()
-        return True
-
-    async def aclose(self, reason: CloseReason) -> None:
-        if not self._closed:
-            self._closed = True
-            self._hub._forget(self)  # noqa: SLF001
-            self.clear()
-            self.wake()
-        await trio.lowlevel.checkpoint()
-
-    def statistics(self, now: float) -> ListenerStatistics:
-        return ListenerStatistics(
-            queued=len(self),
-            oldest_queued_age=0.0 if self.oldest is None else now - self.oldest,
-            last_pull_age=None if self.last_pull is None else now - self.last_pull,
-            coalesced=self.coalesced,
-            dropped=self.dropped,
-            waiting=self.waiting,
-            closing=self._end is not None,
-        )
 
 
 class Hub(SubscriptionSource):
@@ -263,12 +96,11 @@ class Hub(SubscriptionSource):
         self._overflow: Overflow = overflow
         self._sub_resources = sub_resources
         self._max_sub_resources = max_sub_resources
-        self._on_interest = on_interest
-        self._listeners: dict[_Listener, None] = {}
-        self._index: Index[_Listener] = Index()
+        self._registry = Registry(on_interest)
+        self._index = self._registry.index
+        self._listeners = self._registry.listeners
         self._data_keys = itertools.count()
         self._draining = False
-        self._all_closed: trio.Event | None = None
         self._thread: int | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._published = self._coalesced = self._dropped = self._overflowed = 0
@@ -324,18 +156,18 @@ class Hub(SubscriptionSource):
             TypeError, ValueError: as `publish`.
         """
         if self._token is None:
-            return _NOBODY
+            return NOBODY
         try:
             return trio.from_thread.run_sync(
                 lambda: self.publish(event, include_sub_resources=include_sub_resources),
                 trio_token=self._token,
             )
         except trio.RunFinishedError:
-            return _NOBODY
+            return NOBODY
 
-    def _put(self, listeners: Collection[_Listener], event: CoreEvent) -> PublishReport:
+    def _put(self, listeners: Collection[Listener], event: CoreEvent) -> PublishReport:
         if not listeners:
-            return _NOBODY
+            return NOBODY
         key, entry = event.key, (event, trio.current_time())
         delivered = buffered = coalesced = 0
         for listener in listeners:
@@ -359,12 +191,12 @@ class Hub(SubscriptionSource):
             for base in uris.ancestors(event.uri)
             if (found := index.of_uri(base)) and (everywhere or self._declared(base))
         ]
-        return _sum(report, self._put_below(above, set(listeners), event)) if above else report
+        return report + self._put_below(above, set(listeners), event) if above else report
 
     def _put_below(
         self,
-        above: list[tuple[str, Collection[_Listener]]],
-        told: set[_Listener],
+        above: list[tuple[str, Collection[Listener]]],
+        told: set[Listener],
         event: ResourceUpdated,
     ) -> PublishReport:
         """Tell those who subscribed above; each once, for the nearest of its URIs."""
@@ -399,7 +231,7 @@ class Hub(SubscriptionSource):
         frames.event_template(event)  # whoever publishes what cannot be sent shall hear of it
         listeners = list(self._selected(event))
         if not listeners:
-            return _NOBODY
+            return NOBODY
         entry = (event, trio.current_time())
         counts = dict.fromkeys(Outcome, 0)
         delivered = 0
@@ -423,13 +255,13 @@ class Hub(SubscriptionSource):
             closed=counts[Outcome.OVERFLOW],
         )
 
-    def _put_extension(self, listener: _Listener, key: Hashable, entry: Entry) -> Outcome:
+    def _put_extension(self, listener: Listener, key: Hashable, entry: Entry) -> Outcome:
         if key is not None:
             return Outcome.QUEUED if listener.put_state(key, entry) else Outcome.COALESCED
         own_key = next(self._data_keys)
         return listener.put_data(own_key, entry, self._max_data_events, self._overflow)
 
-    def _selected(self, event: ExtensionEvent) -> Iterator[_Listener]:
+    def _selected(self, event: ExtensionEvent) -> Iterator[Listener]:
         for listener, others in self._index.of_selector(event.selector):
             if not others or listener.accepted.topics().issuperset(others):
                 yield listener
@@ -437,13 +269,13 @@ class Hub(SubscriptionSource):
     def _publish_resync(self) -> PublishReport:
         """Mark every core key of everybody: the way to say that something may have been missed."""
         if not self._listeners:
-            return _NOBODY
+            return NOBODY
         shared: dict[CoreEvent, CoreEvent] = {}  # so that each is encoded once
-        total = _NOBODY
+        total = NOBODY
         for listener in self._listeners:
             if listener.end is None:
                 for cue in listener.accepted.cues():
-                    total = _sum(total, self._put((listener,), shared.setdefault(cue, cue)))
+                    total += self._put((listener,), shared.setdefault(cue, cue))
         return total
 
     # Listeners
@@ -466,10 +298,7 @@ class Hub(SubscriptionSource):
         elif self._token is not trio.lowlevel.current_trio_token():
             raise RuntimeError("this hub serves another trio.run")
         fields = {"taskIds", *wanted.extensions}
-        listener = _Listener(self, narrow_by_capabilities(wanted, self.kinds, fields))
-        self._listeners[listener] = None
-        self._tell(self._index.add(listener, listener.accepted), wanted=True)
-        return listener
+        return self._registry.add(narrow_by_capabilities(wanted, self.kinds, fields))
 
     def close(self, reason: str = "complete", *, retry_after: float | None = None) -> None:
         """End every open subscription gracefully: what is queued is written, then its result.
@@ -495,12 +324,9 @@ class Hub(SubscriptionSource):
         """
         self._draining = True
         self.close("shutdown", retry_after=retry_after)
-        await trio.lowlevel.checkpoint()
-        if self._listeners:
-            if self._all_closed is None:
-                self._all_closed = trio.Event()
-            with trio.CancelScope(deadline=deadline):
-                await self._all_closed.wait()
+        with trio.CancelScope(deadline=deadline):
+            await self._registry.wait_all_closed()
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     def statistics(self, *, per_listener: bool = False) -> HubStatistics:
         """Counts and ages of this moment; with `per_listener` also for each listener."""
@@ -519,28 +345,3 @@ class Hub(SubscriptionSource):
             if per_listener
             else (),
         )
-
-    def _retire(self, listener: _Listener) -> None:
-        """Publish nothing more to a listener; it drains."""
-        self._tell(self._index.discard(listener, listener.accepted), wanted=False)
-
-    def _forget(self, listener: _Listener) -> None:
-        if listener.end is None:
-            self._retire(listener)
-        self._listeners.pop(listener, None)
-        if not self._listeners and self._all_closed is not None:
-            self._all_closed.set()
-
-    def _tell(self, changed: list[str], *, wanted: bool) -> None:
-        """Report URIs that gained their first listener, or lost their last."""
-        if self._on_interest is None:
-            return
-        for uri in changed:
-            try:
-                self._on_interest(uri, wanted)
-            except Exception:
-                log.exception("on_interest failed")
-
-
-def _sum(one: PublishReport, other: PublishReport) -> PublishReport:
-    return PublishReport(*map(sum, zip(attrs.astuple(one), attrs.astuple(other), strict=True)))

@@ -1,0 +1,161 @@
+"""The listeners of a hub: each a mailbox and the task that empties it."""
+
+import logging
+from collections.abc import Callable
+from typing import ClassVar
+
+import trio
+
+from mcp_trio.subscriptions.events import Event
+from mcp_trio.subscriptions.filter import SubscriptionFilter
+from mcp_trio.subscriptions.index import Index
+from mcp_trio.subscriptions.mailbox import Mailbox
+from mcp_trio.subscriptions.source import CloseReason, End, SourceHandle
+from mcp_trio.subscriptions.statistics import ListenerStatistics
+
+__all__ = ["Listener", "Registry"]
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Mailbox, SourceHandle):
+    """A mailbox with somebody behind it."""
+
+    __slots__ = ("_accepted", "_closed", "_end", "_pulling", "_registry", "_task", "last_pull")
+
+    ends_itself: ClassVar[bool] = True
+
+    def __init__(self, registry: "Registry", accepted: SubscriptionFilter) -> None:
+        super().__init__()
+        self._registry = registry
+        self._accepted = accepted
+        self._end: End | None = None
+        self._task: trio.lowlevel.Task | None = None
+        self._pulling = False
+        self._closed = False
+        self.last_pull: float | None = None
+
+    @property
+    def accepted(self) -> SubscriptionFilter:
+        return self._accepted
+
+    @property
+    def end(self) -> End | None:
+        return self._end
+
+    @property
+    def waiting(self) -> bool:
+        return self._task is not None
+
+    def wake(self) -> bool:
+        """Resume the task that waits in `receive`; whether one did.
+
+        It finds its event in the mailbox. A writer that can take a frame without waiting could
+        be tried here first, while nothing else is queued.
+        """
+        task = self._task
+        if task is None:
+            return False
+        self._task = None
+        trio.lowlevel.reschedule(task)
+        return True
+
+    async def receive(self) -> Event:
+        if self._pulling:
+            raise trio.BusyResourceError("another task waits for the next event already")
+        self._pulling = True
+        try:
+            self.last_pull = trio.current_time()
+            if self._head is not None or self._end is not None or self._closed:
+                await trio.lowlevel.checkpoint()
+            else:
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._abort)
+        finally:
+            self._pulling = False
+        if self._head is None:
+            raise trio.EndOfChannel
+        return self.take()
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def complete(self, end: End) -> bool:
+        if self._end is None and not self._closed:
+            self._end = end
+            self._registry.retire(self)
+            self.wake()
+        return True
+
+    async def aclose(self, reason: CloseReason) -> None:
+        if not self._closed:
+            self._closed = True
+            self._registry.forget(self)
+            self.clear()
+            self.wake()
+        await trio.lowlevel.checkpoint()
+
+    def statistics(self, now: float) -> ListenerStatistics:
+        return ListenerStatistics(
+            queued=len(self),
+            oldest_queued_age=0.0 if self.oldest is None else now - self.oldest,
+            last_pull_age=None if self.last_pull is None else now - self.last_pull,
+            coalesced=self.coalesced,
+            dropped=self.dropped,
+            waiting=self.waiting,
+            closing=self._end is not None,
+        )
+
+
+class Registry:
+    """The open listeners, and the index of those that still take something in.
+
+    Args:
+        on_interest: called with a URI and True when its first listener has come, with False
+            when its last one has gone.
+    """
+
+    __slots__ = ("_all_closed", "_on_interest", "index", "listeners")
+
+    def __init__(self, on_interest: Callable[[str, bool], object] | None) -> None:
+        self.listeners: dict[Listener, None] = {}
+        self.index: Index[Listener] = Index()
+        self._on_interest = on_interest
+        self._all_closed = trio.Event()
+
+    def add(self, accepted: SubscriptionFilter) -> "Listener":
+        """Register a new listener."""
+        listener = Listener(self, accepted)
+        self.listeners[listener] = None
+        self._tell(self.index.add(listener, accepted), wanted=True)
+        return listener
+
+    def retire(self, listener: "Listener") -> None:
+        """Publish nothing more to a listener; it drains."""
+        self._tell(self.index.discard(listener, listener.accepted), wanted=False)
+
+    def forget(self, listener: "Listener") -> None:
+        """A listener is closed."""
+        if listener.end is None:
+            self.retire(listener)
+        self.listeners.pop(listener, None)
+        if not self.listeners:
+            self._all_closed.set()
+            self._all_closed = trio.Event()
+
+    async def wait_all_closed(self) -> None:
+        """Wait until no listener is left. Cancelling stops the waiting."""
+        if self.listeners:
+            await self._all_closed.wait()
+        else:
+            await trio.lowlevel.checkpoint()
+
+    def _tell(self, changed: list[str], *, wanted: bool) -> None:
+        if self._on_interest is None:
+            return
+        for uri in changed:
+            try:
+                self._on_interest(uri, wanted)
+            except Exception:
+                log.exception("on_interest failed")
