@@ -39,7 +39,7 @@ from mcp_trio.subscriptions.source import (
 )
 from mcp_trio.subscriptions.statistics import NOBODY, HubStatistics, PublishReport
 
-__all__ = ["Hub"]
+__all__ = ["Hub", "HubStatistics", "PublishReport"]
 
 log = logging.getLogger(__name__)
 

@@ -37,14 +37,17 @@ class Listener(Mailbox, SourceHandle):
 
     @property
     def accepted(self) -> SubscriptionFilter:
+        """What it listens to."""
         return self._accepted
 
     @property
     def end(self) -> End | None:
+        """Why it ends, once it does."""
         return self._end
 
     @property
     def waiting(self) -> bool:
+        """Whether its task waits for the next event."""
         return self._task is not None
 
     def wake(self) -> bool:
@@ -61,6 +64,7 @@ class Listener(Mailbox, SourceHandle):
         return True
 
     async def receive(self) -> Event:
+        """See `SourceHandle.receive`. A second call at the same time is an error."""
         if self._pulling:
             raise trio.BusyResourceError("another task waits for the next event already")
         self._pulling = True
@@ -82,6 +86,7 @@ class Listener(Mailbox, SourceHandle):
         return trio.lowlevel.Abort.SUCCEEDED
 
     def complete(self, end: End) -> bool:
+        """End after what is queued; the first reason stands."""
         if self._end is None and not self._closed:
             self._end = end
             self._registry.retire(self)
@@ -89,6 +94,7 @@ class Listener(Mailbox, SourceHandle):
         return True
 
     async def aclose(self, reason: CloseReason) -> None:
+        """Forget everything; a `receive` that waits ends. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._registry.forget(self)
@@ -97,6 +103,7 @@ class Listener(Mailbox, SourceHandle):
         await trio.lowlevel.checkpoint()
 
     def statistics(self, now: float) -> ListenerStatistics:
+        """Its part of the hub's statistics."""
         return ListenerStatistics(
             queued=len(self),
             oldest_queued_age=0.0 if self.oldest is None else now - self.oldest,
