@@ -39,7 +39,7 @@ class Inbox:
                 self._room = trio.Event()
             await self._room.wait()
         if self._last is not None:
-            return
+            return  # noqa: ASYNC910
         self._messages.append(message)
         if leaving:
             self._last = message
@@ -48,7 +48,7 @@ class Inbox:
             self._arrived.set()
             self._arrived = None
 
-    async def receive(self) -> Any:  # noqa: ASYNC910 (waits only for a message)
+    async def receive(self) -> Any:
         """The next message; the disconnect again and again once it has come."""
         while not self._messages:
             if self._last is not None:
@@ -58,7 +58,7 @@ class Inbox:
                 self._arrived = trio.Event()
             await self._arrived.wait()
         self._make_room()
-        return self._messages.popleft()
+        return self._messages.popleft()  # noqa: ASYNC910 (waits only for a message)
 
     def _make_room(self) -> None:
         if self._room is not None:
@@ -74,9 +74,7 @@ class Tasks(TaskGroup):
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
 
-    async def spawn_app(  # noqa: ASYNC910 (the signature is Hypercorn's)
-        self, app: Any, config: Config, scope: Any, send: Any
-    ) -> Any:
+    async def spawn_app(self, app: Any, config: Config, scope: Any, send: Any) -> Any:
         """Start the application for one request; returns what puts messages into its inbox."""
         inbox = Inbox(config.max_app_queue_size)
         self._nursery.start_soon(
@@ -89,7 +87,7 @@ class Tasks(TaskGroup):
             trio.to_thread.run_sync,
             trio.from_thread.run,
         )
-        return inbox.put
+        return inbox.put  # noqa: ASYNC910 (the signature is Hypercorn's)
 
 
 class Wire(h11.Connection):

@@ -33,10 +33,12 @@ __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
 MAX_BODY: Final = 4 * 1024 * 1024
 BODY_TIMEOUT: Final = 30.0
 
+NO_HEADERS: Final = Headers()
+
 _LISTEN: Final = "subscriptions/listen"
 _CANCELLED: Final = "notifications/cancelled"
 
-_log: Final = logging.getLogger("mcp_trio.http")
+logger: Final = logging.getLogger("mcp_trio.http")
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -152,12 +154,12 @@ class Endpoint:
                 raise _RefusedError(406, f"{_LISTEN} is answered with {media.SSE} only")
             return Call(message, accepts, request.headers, request.principal)
         except _RefusedError as refused:
-            return refused.answer
+            return refused.answer  # noqa: ASYNC910 (refused by its head alone)
         except errors.InvalidRequest as error:
             reply = jsonrpc.error_reply(error.request_id, error)
         except errors.ErrorResponse as error:
             reply = jsonrpc.error_reply(request_id, error)
-        return _json_answer(status_of(reply), reply)
+        return _json_answer(status_of(reply), reply)  # noqa: ASYNC910 (the body was read)
 
     async def serve(self, call: Call, response: ResponseWriter) -> None:
         """Have a call handled, and write what comes of it.
@@ -168,14 +170,15 @@ class Endpoint:
         Raises:
             trio.BrokenResourceError: the client has gone.
         """
+        # The stream of a subscription must not keep alive what opened it, nor may its caller:
+        # the handler takes the params out of the request, and has the exchange drop the headers.
         exchange = HttpExchange(response, call.accepts, call.headers, call.principal)
+        call.headers = NO_HEADERS
         request = call.request
-        # The stream of a subscription must not keep alive what opened it.
-        del call
         try:
             reply = await self._handler.handle(request, exchange)
-        except Exception:  # noqa: BLE001 (a bug in a handler is an answer too)
-            _log.exception("the handler failed on %r", request.method)
+        except Exception:
+            logger.exception("the handler failed on %r", request.method)
             error = errors.InternalError("the server failed")
             reply = jsonrpc.error_reply(request.id, error)
         await exchange.finish(reply)

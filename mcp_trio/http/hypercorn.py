@@ -8,7 +8,7 @@ import copy
 import gc
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -31,7 +31,7 @@ BACKLOG: Final = 1024
 CUT_GRACE: Final = 0.25
 """Seconds between closing a connection and cancelling what still serves it."""
 
-_log: Final = logging.getLogger("mcp_trio.http.hypercorn")
+logger: Final = logging.getLogger("mcp_trio.http.hypercorn")
 
 
 async def serve_hypercorn(
@@ -96,16 +96,21 @@ async def serve_hypercorn(
         settings.alpn_protocols = ["http/1.1"]
     served: Any = app if app is not None else asgi_app(handler, path=path, **options)
     shared = Shared(ASGIWrapper(served), settings, send_deadline=send_deadline, upgrades=upgrades)
-    server = _Server(handler, shared, drain_grace, with_lifespan=app is not None)
-    with _one_cause(), _thresholds(gc_thresholds):
+    server = _Server(handler, shared, drain_grace)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_one_cause())
+        stack.enter_context(_thresholds(gc_thresholds))
+        listeners = stack.enter_context(contextlib.closing(_Listeners(settings)))
         async with trio.open_nursery() as nursery:
-            addresses = await nursery.start(server.run)
+            nursery.start_soon(server.run, listeners, app is not None)
             try:
+                await server.ready.wait()
                 if handle_signals:
-                    await nursery.start(server.obey_signals)
+                    receiver = trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT)
+                    nursery.start_soon(server.obey_signals, stack.enter_context(receiver))
                 if shutdown_trigger is not None:
                     nursery.start_soon(server.stop_after, shutdown_trigger)
-                task_status.started(addresses)
+                task_status.started(listeners.addresses)
                 await server.done.wait()
             finally:
                 server.stop()
@@ -113,16 +118,14 @@ async def serve_hypercorn(
 
 
 class _Server:
-    """The listening sockets and what stopping means."""
+    """What serving is, and what stopping means."""
 
-    def __init__(
-        self, handler: Handler, shared: Shared, drain_grace: float, *, with_lifespan: bool
-    ) -> None:
+    def __init__(self, handler: Handler, shared: Shared, drain_grace: float) -> None:
+        self.ready = trio.Event()
         self.done = trio.Event()
         self._handler = handler
         self._shared = shared
         self._grace = drain_grace
-        self._with_lifespan = with_lifespan
         self._stopping = trio.Event()
         self._drain = trio.CancelScope()
 
@@ -135,43 +138,31 @@ class _Server:
         await trigger()
         self.stop()
 
-    async def obey_signals(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Stop at the first SIGTERM or SIGINT, at once at the second."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            task_status.started()
-            async for _ in signals:
-                if self._stopping.is_set():
-                    self._drain.cancel()
-                self.stop()
+    async def obey_signals(self, signals: AsyncIterator[int]) -> None:
+        """Stop at the first signal, and at once at the second."""
+        async for _ in signals:
+            if self._stopping.is_set():
+                self._drain.cancel()
+            self.stop()
 
-    async def run(self, *, task_status: trio.TaskStatus[list[str]]) -> None:
-        """Serve until `stop`. Cancelling has no effect once it has started: that is for `stop`."""
-        listeners = _Listeners(self._shared.config)
-        with contextlib.closing(listeners), trio.CancelScope() as life:
+    async def run(self, listeners: "_Listeners", with_lifespan: bool) -> None:
+        """Serve until `stop`; cancelling ends it only while it starts."""
+        with trio.CancelScope() as life:
             async with trio.open_nursery() as nursery:
-                lifespan = await self._start_lifespan(nursery)
+                lifespan = Lifespan(self._shared.app, self._shared.config, self._shared.state)
+                if with_lifespan:
+                    await nursery.start(lifespan.handle_lifespan)
+                    await lifespan.wait_for_startup()
                 # From here on this ends by `stop` alone, which the caller is bound to call.
                 life.shield = True
-                await self._serve(listeners, task_status)
-                if lifespan is not None:
+                await self._serve(listeners)
+                if with_lifespan:
                     with trio.move_on_after(self._grace):
                         await lifespan.wait_for_shutdown()
                 nursery.cancel_scope.cancel()
         self.done.set()
 
-    async def _start_lifespan(self, nursery: trio.Nursery) -> Lifespan | None:
-        if not self._with_lifespan:
-            return None
-        lifespan = Lifespan(self._shared.app, self._shared.config, self._shared.state)
-        await nursery.start(lifespan.handle_lifespan)
-        await lifespan.wait_for_startup()
-        return lifespan
-
-    async def _serve(
-        self, listeners: "_Listeners", task_status: trio.TaskStatus[list[str]]
-    ) -> None:
+    async def _serve(self, listeners: "_Listeners") -> None:
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as accepting:
                 accepting.start_soon(
@@ -183,8 +174,8 @@ class _Server:
                     )
                 )
                 for address in listeners.addresses:
-                    _log.info("serving on %s", address)
-                task_status.started(listeners.addresses)
+                    logger.info("serving on %s", address)
+                self.ready.set()
                 await self._stopping.wait()
                 accepting.cancel_scope.cancel()
             listeners.close()
@@ -199,8 +190,8 @@ class _Server:
         with self._drain:
             try:
                 await self._handler.drain(deadline)
-            except Exception:  # noqa: BLE001 (stopping goes on)
-                _log.exception("the handler could not be drained")
+            except Exception:
+                logger.exception("the handler could not be drained")
             await self._shared.wait_empty()
         self._shared.cut()
         # Each application hears that its client has gone before it is cancelled.
@@ -242,15 +233,15 @@ class _Listeners:
 @contextlib.contextmanager
 def _one_cause() -> Iterator[None]:
     """Let one exception through as itself, not as a group of one."""
+    cause: BaseException | None = None
     try:
         yield
     except BaseExceptionGroup as group:
-        leaf: BaseException = group
-        while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
-            leaf = leaf.exceptions[0]
-        if isinstance(leaf, BaseExceptionGroup):
-            raise
-        raise leaf from leaf.__cause__
+        cause = group
+        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+            cause = cause.exceptions[0]
+    if cause is not None:
+        raise cause
 
 
 @contextlib.contextmanager
