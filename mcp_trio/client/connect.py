@@ -40,7 +40,7 @@ async def open_http_client(
 
     Source: specification, basic/transports/streamable-http.
     """
-    from mcp_trio.http.client import HttpTransport  # noqa: PLC0415  # who speaks stdio needs no TLS
+    from mcp_trio.http.client import HttpTransport  # who speaks stdio needs no TLS
 
     transport = HttpTransport(
         url, ssl_context=ssl_context, headers=headers, connect_timeout=connect_timeout
@@ -84,7 +84,7 @@ async def open_stdio_client(
 
     Source: specification, basic/transports/stdio.
     """
-    from mcp_trio.transports.stdio import open_stdio_transport  # noqa: PLC0415
+    from mcp_trio.transports.stdio import open_stdio_transport
 
     async with open_stdio_transport(
         command, env=env, cwd=cwd, stderr=stderr, grace=grace
