@@ -200,23 +200,18 @@ def _is_union(cls: Any) -> bool:
 
 def _union_hook(cls: Any) -> Hook:
     """Choose the member by the kind of JSON value, and among classes by `_chooser`."""
-    members = get_args(cls)
+    members = [member for member in get_args(cls) if member is not type(None)]
+    if len(members) == 1:
+        return _optional_hook(members[0])
+    classes = [member for member in members if attrs.has(member)]
     by_kind: dict[type, tuple[Hook, Any]] = {}
     for member in members:
-        if not attrs.has(member):
+        if member not in classes:
             chosen = _converter.get_structure_hook(member), member
             by_kind.update(dict.fromkeys(_json_kinds(member), chosen))
-    classes = [member for member in members if attrs.has(member)]
     if classes:
-        choose = _chooser(classes)
-
-        def one_of_classes(value: Any, _: Any) -> Any:
-            chosen = choose(value)
-            return hooks[chosen](value, chosen)
-
-        hooks = {each: _converter.get_structure_hook(each) for each in classes}
-        by_kind[dict] = one_of_classes, None
-    expected = " or ".join(dict.fromkeys(_JSON_NAMES[kind] for kind in by_kind))
+        by_kind[dict] = _one_of_hook(classes), None
+    expected = " or ".join(dict.fromkeys(map(_json_name, members)))
 
     def union(value: Any, _: Any) -> Any:
         try:
@@ -228,16 +223,29 @@ def _union_hook(cls: Any) -> Hook:
     return union
 
 
-_JSON_NAMES: Final[Mapping[type, str]] = {
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    list: "an array",
-    tuple: "an array",
-    dict: "an object",
-    type(None): "null",
-}
+def _optional_hook(cls: Any) -> Hook:
+    hook = _converter.get_structure_hook(cls)
+
+    def optional(value: Any, _: Any) -> Any:
+        return None if value is None else hook(value, cls)
+
+    return optional
+
+
+def _one_of_hook(classes: Sequence[type]) -> Hook:
+    choose = _chooser(classes)
+    hooks = {cls: _converter.get_structure_hook(cls) for cls in classes}
+
+    def one_of(value: Any, _: Any) -> Any:
+        cls = choose(value)
+        return hooks[cls](value, cls)
+
+    return one_of
+
+
+def _json_name(cls: Any) -> str:
+    names = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
+    return names.get(cls) or ("an array" if get_origin(cls) is Sequence else "an object")
 
 
 def _json_kinds(cls: Any) -> set[type]:
