@@ -206,7 +206,9 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             )
         kind = _media_type(head)
         if 200 <= head.status_code < 300:
-            if kind == "text/event-stream":
+            if self._request_id is None:
+                self.complete = True  # a notification was accepted; nothing is to be read
+            elif kind == "text/event-stream":
                 self._events = sse.SSEDecoder(max_event=self._max_message)
             elif kind not in ("application/json", ""):
                 raise errors.RemoteProtocolError(f"{self._peer} answers with {kind}, not with JSON")
@@ -256,8 +258,6 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                 raise errors.RemoteProtocolError(
                     f"{self._peer} answers with JSON that is not the response to this request"
                 )
-        elif self._request_id is None:
-            self.complete = True
         else:
             raise errors.RemoteProtocolError(
                 f"{self._peer} answers a request with status {head.status_code} and nothing else"

@@ -1,8 +1,8 @@
 """Subscriptions of a client, against scripted servers over lines and over HTTP."""
 
 import math
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import trio.testing
 from mcp_trio import errors
 from mcp_trio.client.client import Client
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd
+from mcp_trio.protocol import jsonrpc
 from mcp_trio.subscriptions.events import (
     Event,
     EventsDropped,
@@ -22,6 +23,8 @@ from mcp_trio.subscriptions.events import (
     ToolsListChanged,
 )
 from mcp_trio.subscriptions.filter import SubscriptionFilter
+from mcp_trio.testing import open_scripted_peer
+from mcp_trio.transports import abc
 
 TOOLS = SubscriptionFilter(tools_list_changed=True)
 WIDE = SubscriptionFilter(
@@ -616,12 +619,83 @@ async def test_slow_consumer_delays_nobody(play: Any, say: Any) -> None:
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flood, peer, listen)
+            tools = await peer.expect("tools/list")
+            await peer.send(tools, say.result(tools, {"tools": []}))
+
+    async def flood(peer: Any, listen: Any) -> None:
         for _ in range(1000):
             await peer.send(listen, say.tagged(listen, CHANGED))
-        tools = await peer.expect("tools/list")
-        await peer.send(tools, say.result(tools, {"tools": []}))
 
     async with play(script) as client, client.listen(TOOLS) as changes:
         with trio.fail_after(5):
             await client.list_tools()
         assert await changes.receive() == ToolsListChanged()
+
+
+async def test_flood_of_different_changes() -> None:
+    """W40: bounded; what cannot be kept is a loss that is seen, and the rest goes on."""
+    async with open_scripted_peer() as peer, trio.open_nursery() as nursery:
+        client = Client(peer.transport)
+
+        @nursery.start_soon
+        async def script() -> None:
+            listen = await peer.expect(LISTEN)
+            await peer.acknowledge(listen)
+            for number in range(3000):
+                await peer.notify(UPDATED, {"uri": f"note://a/{number}"}, of=listen)
+            await peer.expect("notifications/cancelled")
+            await peer.answer(await peer.expect("tools/list"), {"tools": []})
+
+        async with client.listen(WIDE) as changes:
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(errors.SubscriptionLost, match="not read"):
+                await drain(changes)
+            assert changes.end is not None
+            assert changes.end.how == "lost"
+            with trio.fail_after(5):
+                await client.list_tools()
+
+
+class Channel(trio.abc.ReceiveChannel[jsonrpc.Message]):
+    """A channel of a transport that misbehaves after the acknowledgement."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.acknowledged = False
+
+    async def receive(self) -> jsonrpc.Message:
+        await trio.lowlevel.checkpoint()
+        if self.acknowledged:
+            raise self.failure
+        self.acknowledged = True
+        params = {
+            "notifications": {"toolsListChanged": True},
+            "_meta": {"io.modelcontextprotocol/subscriptionId": "listen-1"},
+        }
+        return jsonrpc.Notification("notifications/subscriptions/acknowledged", params)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    "failure", [trio.EndOfChannel(), trio.ClosedResourceError("the transport was closed")]
+)
+async def test_transport_that_stops(failure: Exception) -> None:
+    """W17 (e): whatever the transport does, a consumer does not wait for ever."""
+
+    class Transport(abc.Transport):
+        kind = "memory"
+
+        @asynccontextmanager
+        async def open_exchange(self, *_: object) -> AsyncIterator[Channel]:
+            yield Channel(failure)
+
+    client = Client(Transport())
+    async with client.listen(TOOLS) as changes:
+        with pytest.raises(errors.SubscriptionLost, match=r"the (stream|transport)"):
+            await changes.receive()
+    with pytest.raises((errors.ConnectionLost, trio.ClosedResourceError)):
+        await client.list_tools()

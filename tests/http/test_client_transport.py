@@ -398,6 +398,21 @@ async def test_notification_is_accepted(status: str) -> None:
         assert server.connections == 1
 
 
+async def test_answer_to_a_notification_is_not_read() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.json(b"{nonsense")
+        await peer.request()
+        await peer.send(SSE_HEAD)
+        await peer.gone()
+
+    async with connected(script) as (transport, server):
+        await transport.notify("notifications/x", PARAMS)
+        await transport.notify("notifications/x", PARAMS)
+        assert server.connections == 1
+        assert transport.statistics().idle == 0
+
+
 async def test_notification_is_refused() -> None:
     body = b'{"jsonrpc":"2.0","error":{"code":-32602,"message":"bad"}}'
 
@@ -754,6 +769,35 @@ async def test_connection_with_more_than_the_answer_is_not_reused() -> None:
     async with connected(script_2) as (transport, _):
         await ask(transport)
         assert transport.statistics().idle == 0
+
+
+async def test_broken_end_of_a_body_spoils_no_answer() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        event = b"data: " + DONE + b"\n\n"
+        await peer.send(SSE_HEAD + b"%x\r\n%s\r\nnonsense\r\n" % (len(event), event))
+        await peer.gone()
+
+    async with connected(script) as (transport, _):
+        assert len(await ask(transport)) == 1
+        assert transport.statistics().idle == 0
+
+
+async def test_cancelled_while_writing() -> None:
+    """W43: half a request is on its way, and its connection is gone."""
+
+    async def script(peer: Peer) -> None:
+        await trio.sleep(0.1)
+        await peer.gone()
+        gone.set()
+
+    gone = trio.Event()
+    async with connected(script, headers={"User-Agent": "test"}) as (transport, _):
+        with trio.move_on_after(0.05) as scope:
+            await ask(transport, "tools/call", {**PARAMS, "name": "x" * 8_000_000})
+        assert scope.cancelled_caught
+        assert transport.statistics().open == 0
+        await gone.wait()
 
 
 async def test_connection_close_is_obeyed() -> None:
