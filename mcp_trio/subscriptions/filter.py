@@ -259,9 +259,9 @@ def parse_filter(
                 f" of at most {uris.MAX_URI_LENGTH} characters"
             )
     extensions = {
-        name: notifications[name]
+        name: value
         for name in extension_fields
-        if name in notifications and notifications[name] not in (False, [], None)
+        if (value := notifications.get(name)) is not None and value is not False and value != []
     }
     return SubscriptionFilter(
         **flags,
