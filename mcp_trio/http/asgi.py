@@ -194,7 +194,7 @@ class _Response(ResponseWriter):
                 with trio.CancelScope(deadline=self._next_comment()) as self._timer:
                     if (await receive())["type"] == "http.disconnect":
                         break
-                if self._timer.cancelled_caught and self._exchange is not None:
+                if self._exchange is not None and self._next_comment() <= trio.current_time():
                     await self._exchange.keep_alive()
         except trio.Cancelled:
             if not self._finishing:

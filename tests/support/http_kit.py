@@ -1,0 +1,298 @@
+"""What the tests of the HTTP server side share: a handler to serve, and a client made of bytes."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+from hypercorn.config import Config
+
+from mcp_trio import codec, errors
+from mcp_trio.http.hypercorn import serve_hypercorn
+from mcp_trio.protocol import jsonrpc
+from mcp_trio.transports.abc import Exchange
+
+VERSION = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+LISTEN = "subscriptions/listen"
+BOTH = "application/json, text/event-stream"
+
+
+def note(method: str, **params: Any) -> bytes:
+    """A notification, encoded."""
+    return jsonrpc.encode_notification(method, params)
+
+
+class FakeHandler:
+    """Serves a few methods in ways that a test can see and steer.
+
+    Attributes:
+        streams: the open subscriptions; what is sent to one is written to its client.
+        cancelled: how many requests have been cancelled.
+        notified: the notifications that came.
+        reply: what a `tools/call` of "reply" returns.
+    """
+
+    supported_versions: tuple[str, ...] = (VERSION,)
+
+    def __init__(self) -> None:
+        self.streams: list[trio.MemorySendChannel[bytes]] = []
+        self.exchanges: list[Exchange] = []
+        self.requests: list[jsonrpc.Request] = []
+        self.cancelled = 0
+        self.drained = 0
+        self.draining = False
+        self.graceful = True
+        self.notified: list[jsonrpc.Notification] = []
+        self.reply: Callable[[jsonrpc.RequestId], jsonrpc.Reply] | None = None
+
+    def knows(self, method: str) -> bool:
+        return method in {LISTEN, "tools/call", "tools/list", "resources/read"}
+
+    async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
+        params = request.take_params()
+        try:
+            if request.method == LISTEN:
+                del params
+                exchange.release()
+                return await self._listen(request.id, exchange)
+            return await self._call(request.id, params, exchange)
+        except trio.Cancelled:
+            self.cancelled += 1
+            raise
+
+    async def _listen(self, request_id: jsonrpc.RequestId, exchange: Exchange) -> jsonrpc.Reply:
+        if self.draining:
+            return jsonrpc.error_reply(request_id, errors.ServerBusy("full", retry_after=2.5))
+        send, receive = trio.open_memory_channel[bytes](1000)
+        if self.graceful:
+            exchange.end_gracefully = lambda reason: send.close()
+        with send, receive:
+            await exchange.send(note("notifications/subscriptions/acknowledged"))
+            self.streams.append(send)
+            self.exchanges.append(exchange)
+            try:
+                async for frame in receive:
+                    await exchange.send(frame)
+            finally:
+                self.streams.remove(send)
+                self.exchanges.remove(exchange)
+        return jsonrpc.result_reply(request_id, {"resultType": "complete"})
+
+    async def _call(
+        self, request_id: jsonrpc.RequestId, params: dict[str, Any], exchange: Exchange
+    ) -> jsonrpc.Reply:
+        name, arguments = params.get("name"), params.get("arguments", {})
+        if name == "boom":
+            raise RuntimeError("boom")
+        if name == "slow":
+            await trio.sleep(arguments["seconds"])
+        if name == "progress":
+            for number in range(arguments["count"]):
+                await exchange.send(note("notifications/progress", progress=number))
+        if name == "reply":
+            assert self.reply is not None
+            return self.reply(request_id)
+        text = "x" * arguments.get("bytes", 1)
+        return jsonrpc.result_reply(request_id, {"resultType": "complete", "text": text})
+
+    def notify(self, notification: jsonrpc.Notification) -> None:
+        self.notified.append(notification)
+
+    async def drain(self, deadline: float) -> None:
+        self.drained += 1
+        self.draining = True
+        for stream in self.streams:
+            stream.close()
+        with trio.move_on_at(deadline):
+            while self.streams:
+                await trio.sleep(0.005)
+
+    def publish(self, frame: bytes = b"") -> None:
+        """Write a frame to every subscription."""
+        for stream in self.streams:
+            stream.send_nowait(frame or note("notifications/tools/list_changed"))
+
+    async def opened(self, count: int) -> None:
+        """Wait until so many subscriptions are open."""
+        with trio.fail_after(10):
+            while len(self.streams) != count:
+                await trio.sleep(0.002)
+
+
+def message(method: str, request_id: Any = 1, **params: Any) -> dict[str, Any]:
+    """A request with its `_meta`."""
+    params = {"_meta": META, **params}
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+def headers_for(body: dict[str, Any], **changes: str | None) -> list[tuple[bytes, bytes]]:
+    """The headers of a request, with changes; None leaves one out, `_` stands for `-`."""
+    headers: dict[str, str | None] = {
+        "host": "localhost",
+        "content-type": "application/json",
+        "accept": BOTH,
+        "mcp-protocol-version": VERSION,
+        "mcp-method": body["method"],
+    }
+    params = body.get("params", {})
+    if body["method"] in {"tools/call", "resources/read"} and isinstance(params, dict):
+        headers["mcp-name"] = params.get("name", params.get("uri", ""))
+    headers.update({name.replace("_", "-"): value for name, value in changes.items()})
+    return [
+        (name.encode(), value.encode("latin-1"))
+        for name, value in headers.items()
+        if value is not None
+    ]
+
+
+def post(method: str, request_id: Any = 1, *, padding: int = 0, **params: Any) -> bytes:
+    """A whole HTTP request."""
+    body = message(method, request_id, **params)
+    if padding:
+        body["params"]["padding"] = "x" * padding
+    data = json.dumps(body).encode()
+    head = b"".join(b"%s: %s\r\n" % header for header in headers_for(body))
+    return b"POST /mcp HTTP/1.1\r\n%scontent-length: %d\r\n\r\n%s" % (head, len(data), data)
+
+
+@attrs.define
+class HttpResponse:
+    """What a `Peer` has read of one response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+
+    def json(self) -> Any:
+        return codec.decode_json(self.body)
+
+
+class Peer:
+    """The client's end of a connection, at the level of bytes."""
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
+        self.stream = stream
+        self.buffer = b""
+
+    async def more(self) -> None:
+        data = await self.stream.receive_some(65536)
+        if not data:
+            raise EOFError(self.buffer)
+        self.buffer += data
+
+    async def read_until(self, mark: bytes) -> bytes:
+        while mark not in self.buffer:
+            await self.more()
+        data, _, self.buffer = self.buffer.partition(mark)
+        return data
+
+    async def read_exactly(self, count: int) -> bytes:
+        while len(self.buffer) < count:
+            await self.more()
+        data, self.buffer = self.buffer[:count], self.buffer[count:]
+        return data
+
+    async def head(self) -> HttpResponse:
+        """Read the head of a response."""
+        first, *lines = (await self.read_until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
+        return HttpResponse(int(first.split()[1]), headers)
+
+    async def response(self) -> HttpResponse:
+        """Read a whole response."""
+        response = await self.head()
+        if response.headers.get("transfer-encoding") == "chunked":
+            response.body = b"".join([chunk async for chunk in self.chunks()])
+        else:
+            response.body = await self.read_exactly(int(response.headers["content-length"]))
+        return response
+
+    async def chunk(self) -> bytes:
+        """Read one chunk of a body; empty at its end."""
+        data = await self.read_exactly(int(await self.read_until(b"\r\n"), 16) + 2)
+        return data[:-2]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while chunk := await self.chunk():
+            yield chunk
+
+    async def event(self) -> Any:
+        """Read one event of a stream: its message, or None for a comment."""
+        chunk = await self.chunk()
+        if chunk.startswith(b":"):
+            return None
+        assert chunk.startswith(b"data: "), chunk
+        assert chunk.endswith(b"\n\n"), chunk
+        return codec.decode_json(chunk[6:-2])
+
+    async def listen(self, request_id: Any = 1) -> None:
+        """Open a subscription on this connection."""
+        await self.stream.send_all(post(LISTEN, request_id, notifications={}))
+        response = await self.head()
+        assert response.status == 200, response
+        acknowledgement = await self.event()
+        assert acknowledgement["method"] == "notifications/subscriptions/acknowledged"
+
+    async def request(self, data: bytes) -> HttpResponse:
+        """Send a request and read its response."""
+        await self.stream.send_all(data)
+        return await self.response()
+
+    async def eof(self) -> bytes:
+        """Read to the end of the connection."""
+        try:
+            while True:
+                await self.more()
+        except (EOFError, trio.BrokenResourceError):
+            return self.buffer
+
+
+@attrs.define
+class Running:
+    """A server that runs in the test."""
+
+    handler: FakeHandler
+    port: int
+    urls: list[str]
+    stop: trio.Event
+    nursery: trio.Nursery
+
+    @asynccontextmanager
+    async def connect(self, receive_buffer: int | None = None) -> AsyncIterator[Peer]:
+        """Open a connection."""
+        sock = trio.socket.socket()
+        if receive_buffer is not None:
+            sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
+        with sock:
+            await sock.connect(("127.0.0.1", self.port))
+            yield Peer(trio.SocketStream(sock))
+
+
+@asynccontextmanager
+async def running(
+    handler: FakeHandler | None = None, config: Config | None = None, **options: Any
+) -> AsyncIterator[Running]:
+    """Run `serve_hypercorn` around a block; when the block ends it is told to stop."""
+    handler = handler or FakeHandler()
+    if config is None:
+        config = Config()
+    config.bind = ["127.0.0.1:0"]
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+
+        async def serve(task_status: trio.TaskStatus[list[str]]) -> None:
+            await serve_hypercorn(
+                handler, config, shutdown_trigger=stop.wait, task_status=task_status, **options
+            )
+
+        urls = await nursery.start(serve)
+        port = int(urls[0].rpartition(":")[2])
+        with trio.fail_after(30):
+            yield Running(handler, port, urls, stop, nursery)
+        stop.set()
