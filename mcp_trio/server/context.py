@@ -12,7 +12,7 @@ from mcp_trio.transports.abc import Exchange, Principal
 
 if TYPE_CHECKING:
     from mcp_trio.server.server import Server
-    from mcp_trio.subscriptions.hub import PublishReport
+    from mcp_trio.subscriptions.statistics import PublishReport
 
 __all__ = ["Context"]
 

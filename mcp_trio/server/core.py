@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import attrs
-import trio
 
 from mcp_trio import codec, errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.context import Context
-from mcp_trio.server.handlers import Handler
+from mcp_trio.server.handlers import Handler, Threads
 from mcp_trio.server.registry import Registry
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.transports.abc import Exchange
@@ -57,7 +56,7 @@ class Core:
         page_size: how many items one page of a list holds.
         ttl_ms: how long a client may cache lists and resources, in milliseconds.
         cache_scope: who may share such a cached result.
-        limiter: bounds the threads of handlers that are not async.
+        threads: bounds the threads of handlers that are not async.
         changed: called with the event of each change of a registry.
     """
 
@@ -65,7 +64,7 @@ class Core:
     page_size: int
     ttl_ms: int
     cache_scope: CacheScope
-    limiter: trio.CapacityLimiter
+    threads: Threads
     changed: Callable[[Event], None]
 
     def complete(self, result: dict[str, Any]) -> dict[str, Any]:
@@ -114,17 +113,17 @@ class Listing(Generic[T]):
 
 
 def cacheable(result: dict[str, Any], ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
-    """Add the caching hints to a result just made.
+    """Add the caching hints to a result just made, unless it has its own.
 
     Source: specification, server/utilities/caching.
     """
-    result["ttlMs"] = ttl_ms
-    result["cacheScope"] = scope
+    result.setdefault("ttlMs", ttl_ms)
+    result.setdefault("cacheScope", scope)
     return result
 
 
 async def run_handler(
-    handler: Handler, keywords: dict[str, Any], call: Call, limiter: trio.CapacityLimiter
+    handler: Handler, keywords: dict[str, Any], call: Call, threads: Threads
 ) -> Any:
     """Run a handler for a request, with its context if it asks for it.
 
@@ -132,11 +131,11 @@ async def run_handler(
     """
     wants = handler.shape.context
     if wants is None:
-        return await handler.run(keywords, limiter)
+        return await handler.run(keywords, threads)
     context = Context(call.server, call.request_id, call.meta, call.exchange)
     keywords[wants] = context
     try:
-        return await handler.run(keywords, limiter)
+        return await handler.run(keywords, threads)
     finally:
         context.close()
 

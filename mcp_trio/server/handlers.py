@@ -18,7 +18,7 @@ import trio
 from mcp_trio.server.context import Context
 from mcp_trio.server.fields import MISSING, Field
 
-__all__ = ["Handler", "Shape", "handler_of"]
+__all__ = ["Handler", "Shape", "Threads", "handler_of"]
 
 
 @attrs.frozen
@@ -57,17 +57,42 @@ class Handler:
     function: Callable[..., Any]
     shape: Shape
 
-    async def run(self, keywords: dict[str, Any], limiter: trio.CapacityLimiter) -> Any:
+    async def run(self, keywords: dict[str, Any], threads: "Threads") -> Any:
         """Call the function. Cancelling abandons the thread of one that is not async."""
         if self.shape.is_async:
             return await self.function(**keywords)
-        result = await trio.to_thread.run_sync(
-            functools.partial(self.function, **keywords), abandon_on_cancel=True, limiter=limiter
+        [result] = await trio.to_thread.run_sync(
+            self._in_thread, keywords, abandon_on_cancel=True, limiter=threads.limiter()
         )
         # A lambda or a plain decorator around an async function cannot be told from its outside.
         if inspect.isawaitable(result):
             return await result
         return result
+
+    def _in_thread(self, keywords: dict[str, Any]) -> list[Any]:
+        # In a list, because Trio takes an awaitable that comes back from a thread for a mistake.
+        return [self.function(**keywords)]
+
+
+class Threads:
+    """Bounds how many handlers of one server run in threads at the same time.
+
+    Each `trio.run` has a limiter of its own: a thread that was left to finish by itself, and
+    does so after its run, could not give its place back.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("limiter")
+
+    def limiter(self) -> trio.CapacityLimiter:
+        """The limiter of the current `trio.run`."""
+        try:
+            return self._limiter.get()
+        except LookupError:
+            limiter = trio.CapacityLimiter(self._total)
+            self._limiter.set(limiter)
+            return limiter
 
 
 _shapes: "weakref.WeakKeyDictionary[types.FunctionType, Shape]" = weakref.WeakKeyDictionary()

@@ -42,6 +42,7 @@ class Subscriptions:
         authorizer: what of a filter a caller may have; None: all of it.
         server_info: for the result that ends a subscription.
         supported_versions: the revisions that a request may declare.
+        own_source: whether the source drains with the server; a hub can be shared, and stays.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Subscriptions:
         authorizer: Authorizer | None,
         server_info: dict[str, Any],
         supported_versions: tuple[str, ...],
+        *,
+        own_source: bool,
     ) -> None:
         self._source = source
         self._kinds = kinds
@@ -60,6 +63,7 @@ class Subscriptions:
         self._server_info = server_info
         self._supported_versions = supported_versions
         self._slots = SubscriptionSlots(limits)
+        self._own_source = own_source
         self._open: dict[OpenSubscription, None] = {}
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
@@ -145,6 +149,7 @@ class Subscriptions:
         try:
             return jsonrpc.result_reply(request_id, await subscription)
         finally:
+            exchange.end_gracefully = None
             for one in running:
                 del self._open[one]
 
@@ -161,6 +166,11 @@ class Subscriptions:
         self.end_all("shutdown")
         with trio.CancelScope(deadline=deadline):
             await trio.lowlevel.checkpoint()
+            if self._own_source:
+                try:
+                    await self._source.drain(deadline)
+                except Exception:
+                    logger.exception("a subscription source failed to drain")
             while self.count:
                 if self._idle is None or self._idle.is_set():
                     self._idle = trio.Event()

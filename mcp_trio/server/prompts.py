@@ -128,6 +128,6 @@ class Prompts:
         if prompt is None:
             raise errors.InvalidParams(f"Unknown prompt: {name[:200]}")
         keywords = prompt.read(arguments)
-        value = await run_handler(prompt.handler, keywords, call, self._core.limiter)
+        value = await run_handler(prompt.handler, keywords, call, self._core.threads)
         result = contents.prompt_result(value, prompt.wire.get("description"))
         return jsonrpc.result_reply(call.request_id, self._core.complete(result))

@@ -166,5 +166,7 @@ def show(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and not math.isfinite(value):
         return "no number"
-    text = codec.encode_json(value).decode() if isinstance(value, str) else repr(value)
+    text = repr(value)
+    if isinstance(value, str):
+        text = codec.encode_json(value.encode(errors="replace").decode()).decode()
     return text if len(text) <= 60 else text[:57] + "..."

@@ -186,7 +186,7 @@ class Resources:
         uri = read_string(call.params, "uri")
         handler, about, keywords = self._find(uri)
         core = self._core
-        value = await run_handler(handler, keywords, call, core.limiter)
+        value = await run_handler(handler, keywords, call, core.threads)
         result = contents.resource_result(value, uri, about.mime_type)
         ttl_ms = core.ttl_ms if about.ttl_ms is None else about.ttl_ms
         scope = core.cache_scope if about.cache_scope is None else about.cache_scope

@@ -261,9 +261,9 @@ def _plain(value: str | float) -> str | float:
     raise AssertionError(value)  # pragma: no cover
 
 
-def _exact(value: Any) -> tuple[type, Any]:
-    """A key that keeps 1, 1.0 and True apart."""
-    kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), type(None))
+def _exact(value: Any) -> tuple[object, Any]:
+    """A key that keeps true and 1 apart, though not 1 and 1.0: to JSON Schema they are equal."""
+    kind = next((kind for kind in (bool, int | float, str) if isinstance(value, kind)), None)
     return kind, value
 
 

@@ -15,13 +15,15 @@ from mcp_trio.server import failures
 from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
 from mcp_trio.server.core import CacheScope, Call, Core, cacheable, encoded_reply
+from mcp_trio.server.handlers import Threads
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import LISTEN, Subscriptions
 from mcp_trio.server.offers import Offers
 from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Event
-from mcp_trio.subscriptions.hub import Hub, HubStatistics, PublishReport
+from mcp_trio.subscriptions.hub import Hub
 from mcp_trio.subscriptions.source import SubscriptionSource
+from mcp_trio.subscriptions.statistics import HubStatistics, PublishReport
 from mcp_trio.transports.abc import Exchange
 
 __all__ = ["Server", "ServerStatistics"]
@@ -132,7 +134,7 @@ class Server(Offers):
             page_size=page_size,
             ttl_ms=ttl_ms,
             cache_scope=cache_scope,
-            limiter=trio.CapacityLimiter(self.limits.threads),
+            threads=Threads(self.limits.threads),
             changed=self._changed,
         )
         super().__init__(core)
@@ -141,7 +143,13 @@ class Server(Offers):
         self._subscriptions = None
         if source is not None:
             self._subscriptions = Subscriptions(
-                source, self._kinds, self.limits, authorizer, server_info, SUPPORTED_VERSIONS
+                source,
+                self._kinds,
+                self.limits,
+                authorizer,
+                server_info,
+                SUPPORTED_VERSIONS,
+                own_source=source is not hub,
             )
         self._methods: dict[str, Callable[[Call], Awaitable[jsonrpc.Reply]]] = {
             "server/discover": self._discover,

@@ -3,6 +3,7 @@
 Source: specification, server/tools.
 """
 
+import functools
 import inspect
 import logging
 import re
@@ -69,6 +70,8 @@ class Tools:
         """Register a function; `Server.add_tool` has the contract."""
         handler = handler_of(function)
         name = function_name(function) if name is None else name
+        if not name:
+            raise ValueError("a tool needs a name")
         if not _USUAL_NAME.match(name):
             logger.warning("the tool name %r is unusual; clients may refuse it", name)
         spec = input_spec(name, handler)
@@ -106,7 +109,7 @@ class Tools:
 
     async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any]:
         try:
-            value = await run_handler(tool.handler, keywords, call, self._core.limiter)
+            value = await run_handler(tool.handler, keywords, call, self._core.threads)
         except errors.ErrorResponse:
             raise
         except trio.Cancelled:
@@ -165,6 +168,6 @@ def icons_to_wire(icons: Sequence[types.Icon]) -> list[dict[str, Any]]:
 
 
 def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    while hasattr(function, "func"):
+    while isinstance(function, functools.partial):
         function = function.func
     return function
