@@ -48,7 +48,7 @@ _SENTINEL_END: Final = "?="
 _SAFE: Final = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
-_SAFE_INTEGERS: Final = range(-(2**53) + 1, 2**53)
+_MAX_SAFE_INTEGER: Final = 2**53 - 1
 _OWS: Final = " \t"
 
 
@@ -217,7 +217,8 @@ def _text(name: str, value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return value
-    if isinstance(value, int | float) and value in _SAFE_INTEGERS:
+    # JSON has one kind of number: 42.0 is an integer as well.
+    if isinstance(value, int | float) and abs(value) <= _MAX_SAFE_INTEGER and value == int(value):
         return str(int(value))
     raise errors.LocalProtocolError(f"the value of {PARAM_PREFIX}{name} cannot be mirrored")
 

@@ -53,7 +53,8 @@ def allowed_host(value: str | None, allowed: Iterable[str] = LOOPBACK) -> bool:
         ValueError: an entry of `allowed` has none of these forms.
     """
     patterns = _host_patterns(tuple(allowed))
-    if value is None:
+    # Lowering a letter that is not ASCII can give one that is.
+    if value is None or not value.isascii():
         return False
     place = _parse_authority(None, value.lower())
     return place is not None and any(_host_matches(pattern, place) for pattern in patterns)
@@ -76,6 +77,8 @@ def allowed_origin(value: str | None, allowed: Iterable[str] = LOOPBACK) -> bool
     patterns = _origin_patterns(entries)
     if value is None:
         return True
+    if not value.isascii():
+        return False
     value = value.lower()
     if value == "null":
         return any(entry.lower() == "null" for entry in entries)

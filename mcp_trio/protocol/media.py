@@ -31,7 +31,6 @@ _TYPE: Final = re.compile(rf"[ \t]*({_TCHAR})/({_TCHAR})", re.ASCII)
 _PARAMETER: Final = re.compile(
     rf"[ \t]*;[ \t]*(?:({_TCHAR})=({_TCHAR}|{_QUOTED}))?", re.ASCII | re.DOTALL
 )
-_NEXT: Final = re.compile(rf'(?:[^",]|{_QUOTED}|")*?(?:,|$)', re.ASCII | re.DOTALL)
 _WEIGHT: Final = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?", re.ASCII)
 
 
