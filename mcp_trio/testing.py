@@ -152,8 +152,9 @@ class Wire:
 
     async def aclose(self) -> None:
         """End our stream and read nothing more: the peer's writes fail."""
-        await trio.aclose_forcefully(self._receive_stream)
-        await trio.aclose_forcefully(self._send_stream)
+        with trio.move_on_after(1, shield=True):
+            await trio.aclose_forcefully(self._receive_stream)
+            await trio.aclose_forcefully(self._send_stream)
         await trio.lowlevel.checkpoint()
 
 

@@ -61,7 +61,7 @@ class Exchange(abc.ABC):
             trio.BrokenResourceError: the peer has gone.
         """
 
-    def send_nowait(self, frame: bytes) -> bool:  # noqa: ARG002
+    def send_nowait(self, frame: bytes) -> bool:
         """Write one notification at once if that needs no waiting; whether it was written."""
         return False
 

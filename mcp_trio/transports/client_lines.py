@@ -342,5 +342,6 @@ async def open_line_transport(
             with trio.move_on_after(_LAST_WORDS, shield=True):
                 await transport.flush()
             transport.close()
-            await trio.aclose_forcefully(send_stream)
-            await trio.aclose_forcefully(receive_stream)
+            with trio.move_on_after(_LAST_WORDS, shield=True):
+                await trio.aclose_forcefully(send_stream)
+                await trio.aclose_forcefully(receive_stream)

@@ -1,0 +1,208 @@
+"""A server in the same program."""
+
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from mcp_trio import codec, errors
+from mcp_trio.protocol import jsonrpc
+from mcp_trio.transports import abc
+from mcp_trio.transports.memory import MemoryTransport
+
+Function = Callable[[jsonrpc.Request, abc.Exchange], Awaitable[jsonrpc.Reply]]
+
+
+class Functions:
+    """A handler made of one function."""
+
+    supported_versions = ("2026-07-28",)
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    def knows(self, method: str) -> bool:
+        return True
+
+    async def handle(self, message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        return await self._function(message, exchange)
+
+    def notify(self, notification: jsonrpc.Notification) -> None: ...
+
+    async def drain(self, deadline: float) -> None: ...
+
+
+async def echo(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+    return jsonrpc.result_reply(message.id, message.params)
+
+
+def note(number: int) -> bytes:
+    return jsonrpc.encode_notification("note", {"number": number})
+
+
+async def test_a_request_and_its_response(autojump_clock: MockClock) -> None:
+    """W05, W06: ids of each type, and the end of the channel after the response."""
+    transport = MemoryTransport(Functions(echo))
+    assert transport.kind == "memory"
+    for request_id in (0, "", "1", 1):
+        async with transport.open_exchange(request_id, "echo", {"a": [1]}) as messages:
+            assert await messages.receive() == jsonrpc.ResultReply(request_id, {"a": [1]})
+            with pytest.raises(trio.EndOfChannel):
+                await messages.receive()
+
+
+async def test_values_pass_through_bytes(autojump_clock: MockClock) -> None:
+    """W59: what JSON cannot hold fails here as on a wire, and nothing is shared."""
+    transport = MemoryTransport(Functions(echo))
+    with pytest.raises(codec.EncodeError):
+        async with transport.open_exchange(1, "echo", {"a": {1, 2}}):
+            pytest.fail("not reached")
+    inner = {"n": 1}
+    async with transport.open_exchange(1, "echo", {"a": inner}) as messages:
+        inner["n"] = 2
+        assert await messages.receive() == jsonrpc.ResultReply(1, {"a": {"n": 1}})
+    with pytest.raises(errors.LocalProtocolError):
+        async with transport.open_exchange(True, "echo", {}):
+            pytest.fail("not reached")
+
+
+async def test_nothing_is_buffered(autojump_clock: MockClock) -> None:
+    """W20, S-25: `send` returns when the client has taken the message."""
+    sent = []
+
+    async def notes(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        for number in range(3):
+            await exchange.send(note(number))
+            sent.append(number)
+        return jsonrpc.result_reply(message.id, {})
+
+    async with MemoryTransport(Functions(notes)).open_exchange(1, "x", {}) as messages:
+        await trio.testing.wait_all_tasks_blocked()
+        assert sent == []
+        for number in range(3):
+            assert await messages.receive() == jsonrpc.Notification("note", {"number": number})
+            await trio.testing.wait_all_tasks_blocked()
+            assert sent == list(range(number + 1))
+        assert isinstance(await messages.receive(), jsonrpc.ResultReply)
+
+
+async def test_writing_without_waiting(autojump_clock: MockClock) -> None:
+    """`send_nowait` hands over to a client that waits, and says so if there is none."""
+    exchanges: list[abc.Exchange] = []
+
+    async def wait(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        exchanges.append(exchange)
+        await trio.sleep(10)
+        return jsonrpc.result_reply(message.id, {})
+
+    async with MemoryTransport(Functions(wait)).open_exchange(1, "x", {}) as messages:
+        await trio.testing.wait_all_tasks_blocked()
+        assert not exchanges[0].send_nowait(note(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(messages.receive)
+            await trio.testing.wait_all_tasks_blocked()
+            assert exchanges[0].send_nowait(note(1))
+        await messages.aclose()
+        assert not exchanges[0].send_nowait(note(1))
+        with pytest.raises(trio.BrokenResourceError):
+            await exchanges[0].send(note(1))
+        with pytest.raises(trio.ClosedResourceError):
+            await messages.receive()
+        await trio.sleep(20)  # the response meets a closed channel
+    assert not exchanges[0].send_nowait(note(1))
+    await exchanges[0].send(note(1))  # W82: too late, and dropped
+
+
+async def test_leaving_cancels_the_server_and_waits_for_it(autojump_clock: MockClock) -> None:
+    """W42, W43, C-40: when the block has been left, nothing runs any more."""
+    ended = []
+
+    async def slow(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(5, shield=True):
+                await trio.sleep(1)
+            ended.append(message.id)
+        raise AssertionError("unreachable: it sleeps forever")
+
+    transport = MemoryTransport(Functions(slow))
+    async with transport.open_exchange(1, "x", {}):
+        await trio.testing.wait_all_tasks_blocked()
+    assert ended == [1]
+    with trio.move_on_after(1):
+        async with transport.open_exchange(2, "x", {}) as messages:
+            await messages.receive()
+    assert ended == [1, 2]
+    with pytest.raises(ValueError, match="mine"):
+        async with transport.open_exchange(3, "x", {}):
+            await trio.testing.wait_all_tasks_blocked()
+            raise ValueError("mine")
+    assert ended == [1, 2, 3]
+
+
+async def test_an_id_may_be_in_flight_once(autojump_clock: MockClock) -> None:
+    """W07: a client must not use an id again before it has its answer."""
+    transport = MemoryTransport(Functions(echo))
+    async with transport.open_exchange(1, "x", {}):
+        with pytest.raises(errors.LocalProtocolError, match="in flight"):
+            async with transport.open_exchange(1, "x", {}):
+                pytest.fail("not reached")
+        async with transport.open_exchange("1", "x", {}) as messages:
+            assert isinstance(await messages.receive(), jsonrpc.ResultReply)
+    async with transport.open_exchange(1, "x", {}) as messages:
+        assert isinstance(await messages.receive(), jsonrpc.ResultReply)
+
+
+async def test_a_handler_that_raises_is_answered_for(autojump_clock: MockClock) -> None:
+    """W62, W63: an error response, never a group that comes out of the client's block."""
+
+    async def fail(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        raise RuntimeError("secret")
+
+    async with MemoryTransport(Functions(fail)).open_exchange(1, "x", {}) as messages:
+        reply = await messages.receive()
+    assert isinstance(reply, jsonrpc.ErrorReply)
+    assert isinstance(reply.error, errors.InternalError)
+
+
+async def test_the_server_is_told_who_asks(autojump_clock: MockClock) -> None:
+    """One transport is one connection, for the limits, and has one principal."""
+    exchanges: list[abc.Exchange] = []
+
+    async def look(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        exchanges.append(exchange)
+        exchange.release()
+        return jsonrpc.result_reply(message.id, {})
+
+    principal = abc.Principal("ada")
+    transport = MemoryTransport(Functions(look), principal=principal)
+    for request_id in (1, 2):
+        async with transport.open_exchange(request_id, "x", {}) as messages:
+            await messages.receive()
+    assert exchanges[0].connection is exchanges[1].connection
+    assert exchanges[0].connection is not None
+    assert {exchange.principal for exchange in exchanges} == {principal}
+    assert {exchange.kind for exchange in exchanges} == {"memory"}
+
+
+async def test_nothing_keeps_the_params(autojump_clock: MockClock) -> None:
+    """S-23: while an exchange is open, what opened it can be forgotten."""
+
+    class Weighty(dict[str, Any]):
+        pass
+
+    async def wait(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        message.take_params()
+        await trio.sleep_forever()
+        raise AssertionError("unreachable: it sleeps forever")
+
+    transport = MemoryTransport(Functions(wait))
+    async with transport.open_exchange(1, "x", Weighty(a="padding")):
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        assert not [thing for thing in gc.get_objects() if type(thing) is Weighty]
