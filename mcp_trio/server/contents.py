@@ -126,7 +126,7 @@ def _block(item: Any) -> dict[str, Any]:
         return _text(item)
     if isinstance(item, _BLOCKS):
         return _unstructure(item)
-    raise errors.InternalError(f"a {type(item).__name__} stands among content blocks")
+    raise errors.InternalError(f"not a content block: {type(item).__name__}")
 
 
 def _contents(item: Any, uri: str, mime_type: str | None) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _contents(item: Any, uri: str, mime_type: str | None) -> dict[str, Any]:
         return {"uri": uri, "mimeType": mime_type or "application/octet-stream", "blob": blob}
     if isinstance(item, _CONTENTS):
         return _unstructure(item)
-    raise errors.InternalError(f"a {type(item).__name__} is no content of a resource")
+    raise errors.InternalError(f"not a content of a resource: {type(item).__name__}")
 
 
 def _message(item: Any) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _message(item: Any) -> dict[str, Any]:
         return _unstructure(item)
     if isinstance(item, _BLOCKS):
         return {"role": "user", "content": _unstructure(item)}
-    raise errors.InternalError(f"a {type(item).__name__} is no message of a prompt")
+    raise errors.InternalError(f"not a message of a prompt: {type(item).__name__}")
 
 
 def _unstructure(value: Any) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Shape:
         fields: the parameters that a client fills, in order.
         extra: the annotation of ``**keywords``, or `MISSING`.
         positional: the names that positional arguments would fill, in order.
+        unnamed: those that must be filled and cannot be by name: fine while something is bound
+            to them, as to the ``self`` of a method.
     """
 
     is_async: bool
@@ -38,6 +40,7 @@ class Shape:
     fields: tuple[Field, ...] = ()
     extra: Any = MISSING
     positional: tuple[str, ...] = ()
+    unnamed: frozenset[str] = frozenset()
 
     def without(self, positional: int, keywords: frozenset[str]) -> "Shape":
         """What is left to ask for once some arguments are bound; those are not the client's."""
@@ -47,6 +50,7 @@ class Shape:
             context=None if self.context in bound else self.context,
             fields=tuple(field for field in self.fields if field.name not in bound),
             positional=self.positional[positional:],
+            unnamed=self.unnamed - bound,
         )
 
 
@@ -110,7 +114,10 @@ def handler_of(function: Callable[..., Any]) -> Handler:
     """
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"a handler is a function, not {function!r}")
-    return Handler(function, _shape(function))
+    shape = _shape(function)
+    for name in shape.unnamed:
+        raise TypeError(f"{_name(function)}: {name!r} cannot be passed by name")
+    return Handler(function, shape)
 
 
 def _shape(function: Callable[..., Any]) -> Shape:
@@ -138,7 +145,7 @@ _UNUSUAL = (
 
 
 def _inspect(function: Callable[..., Any]) -> Shape:
-    name = getattr(function, "__qualname__", None) or repr(function)
+    name = _name(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name}: a generator cannot be a handler")
     try:
@@ -150,18 +157,20 @@ def _inspect(function: Callable[..., Any]) -> Shape:
     fields = []
     extra: Any = MISSING
     positional = []
-    for index, parameter in enumerate(signature.parameters.values()):
+    unnamed = set()
+    for parameter in signature.parameters.values():
         annotation = hints.get(parameter.name, Any)
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = annotation
             continue
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL) and not (
-            # The `self` of a method is bound before anybody calls by name.
-            index == 0 and parameter.kind is parameter.POSITIONAL_ONLY and "." in name
-        ):
+        if parameter.kind is parameter.VAR_POSITIONAL:
             raise TypeError(f"{name}: {parameter.name!r} cannot be passed by name")
         if parameter.kind is not parameter.KEYWORD_ONLY:
             positional.append(parameter.name)
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            if parameter.default is parameter.empty:
+                unnamed.add(parameter.name)
+            continue
         if _is_context(annotation):
             if context is not None:
                 raise TypeError(f"{name}: two parameters ask for the context")
@@ -170,7 +179,11 @@ def _inspect(function: Callable[..., Any]) -> Shape:
         default = MISSING if parameter.default is parameter.empty else parameter.default
         fields.append(Field(parameter.name, annotation, default))
     is_async = inspect.iscoroutinefunction(function)
-    return Shape(is_async, context, tuple(fields), extra, tuple(positional))
+    return Shape(is_async, context, tuple(fields), extra, tuple(positional), frozenset(unnamed))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class UriTemplate:
         steps = self._forward(units)
         if steps is None or not self._backward(units, steps, found):
             return None
-        return found
+        return {name: found[name] for name in self.names if name in found}
 
     def _match_query(self, query: str | None, found: dict[str, str]) -> bool:
         if query is None:

@@ -342,6 +342,7 @@ def test_whatever_is_callable_by_name_can_be_a_handler() -> None:
 
     assert _names(wrapped) == ["a", "b", "c"]
     assert _names([].copy) == []
+    assert _names(functools.partial({}.get, "x")) == []
 
 
 def _generator() -> Iterable[int]:
