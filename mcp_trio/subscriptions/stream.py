@@ -137,12 +137,13 @@ class OpenSubscription:
                 self._scope = None
         if scope.cancelled_caught:
             raise errors.ServerBusy("the server ends its subscriptions")
-        if handle is not None:
-            if not isinstance(handle, SourceHandle):
-                raise _source_failed(f"returned no handle but {handle!r}")
-            self._handle = handle
-            if self._end is not None:
-                self._complete(handle, self._end)
+        if not wanted:
+            return None, wanted
+        if not isinstance(handle, SourceHandle):
+            raise _source_failed(f"returned no handle but {handle!r}")
+        self._handle = handle
+        if self._end is not None:
+            self._complete(handle, self._end)
         return handle, wanted
 
     async def _serve(
