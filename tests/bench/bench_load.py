@@ -31,17 +31,26 @@ class Listener:
         self.reading = True
 
 
+def connect(port: int) -> socket.socket:
+    """A connection to the server under test."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
 class Caller:
-    """One keep-alive connection for plain requests, one at a time."""
+    """One keep-alive connection for plain requests, one at a time; renewed once it is closed."""
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._sock = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = connect(port)
         self._ids = 0
 
     def send(self, tool: str, **arguments: object) -> None:
         """Ask, and do not wait for the answer."""
+        if select.select([self._sock], [], [], 0)[0]:
+            # Nothing was asked, so this is the end: servers close connections that were idle.
+            self._renew()
         self._ids += 1
         self._sock.sendall(bench_wire.call(tool, dict(arguments), self._ids, self._port))
 
@@ -55,12 +64,18 @@ class Caller:
             data += more
         if b" 200 " not in data[:16]:
             raise BenchError(f"refused: {bytes(data[:300])!r}")
+        if bench_wire.is_last(data):
+            self._renew()
         return bytes(data[:end])
 
     def call(self, tool: str, **arguments: object) -> bytes:
         """Ask, and wait for the answer."""
         self.send(tool, **arguments)
         return self.receive()
+
+    def _renew(self) -> None:
+        self._sock.close()
+        self._sock = connect(self._port)
 
     def close(self) -> None:
         """Leave."""
@@ -103,7 +118,7 @@ class Swarm:
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.connect(("127.0.0.1", self._port))
+        sock.connect(("127.0.0.1", self._port))  # after the size is set, to take effect
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(bench_wire.listen(uris, len(self.listeners) + 1, self._port))
         sock.setblocking(False)
@@ -192,11 +207,15 @@ def closed_loop(port: int, connections: int, calls: int, wait: float = 60.0) -> 
     poll = select.epoll()
     socks: dict[int, tuple[socket.socket, bytearray]] = {}
     request = bench_wire.call("echo", {"text": "hello"}, 1, port)
-    for _ in range(connections):
-        sock = socket.create_connection(("127.0.0.1", port))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def begin() -> socket.socket:
+        sock = connect(port)
         socks[sock.fileno()] = sock, bytearray()
         poll.register(sock.fileno(), select.EPOLLIN)
+        return sock
+
+    for _ in range(connections):
+        begin()
     begun = time.perf_counter()
     asked = answered = 0
     for sock, _ in socks.values():
@@ -215,7 +234,13 @@ def closed_loop(port: int, connections: int, calls: int, wait: float = 60.0) -> 
                 continue
             if b" 200 " not in data[:16] or b"hello" not in data[:end]:
                 raise BenchError(f"not the answer: {bytes(data[:300])!r}")
-            del data[:end]
+            if bench_wire.is_last(data):
+                poll.unregister(fd)
+                del socks[fd]
+                sock.close()
+                sock = begin()
+            else:
+                del data[:end]
             answered += 1
             if asked < calls:
                 sock.sendall(request)

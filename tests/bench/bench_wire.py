@@ -68,6 +68,11 @@ def response_end(data: bytes | bytearray) -> int | None:
     return body
 
 
+def is_last(data: bytes | bytearray) -> bool:
+    """Whether the first HTTP response in the bytes announces the end of its connection."""
+    return b"\r\nconnection: close" in bytes(data[: data.find(b"\r\n\r\n")]).lower()
+
+
 class Counter:
     """Counts a marker in a stream of bytes, wherever the stream is cut."""
 

@@ -103,7 +103,8 @@ def _run_case(
             print(f"\r  {case.name}: {kind.name:<10}", end="", file=sys.stderr, flush=True)
             try:
                 with bench_servers.run_server(kind, cores=cores, watch=case.watch) as server:
-                    runs.setdefault(kind.name, []).append(case.run(server, options))
+                    figures = case.run(server, options)
+                runs.setdefault(kind.name, []).append(figures)
             except (BenchError, OSError) as error:
                 found[kind.name] = str(error)
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
