@@ -1,6 +1,7 @@
 """Publishes what the registries change: at once, or at the end of a batch."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 
 from mcp_trio.subscriptions.events import (
@@ -19,31 +20,37 @@ class Announcer:
     """Holds events back while a batch is open.
 
     Args:
-        publish: called with each event that is due.
+        publish: called with each event that is due. From a thread that runs a handler it waits
+            for Trio's thread, so no lock is held meanwhile.
     """
 
     def __init__(self, publish: Callable[[Event], object]) -> None:
         self._publish = publish
+        self._lock = threading.Lock()
         self._depth = 0
         self._held: set[Event] = set()
 
     def announce(self, event: Event) -> None:
         """Publish an event, once, now or when the outermost batch ends."""
-        if self._depth:
-            self._held.add(event)
-        else:
-            self._publish(event)
+        with self._lock:
+            if self._depth:
+                self._held.add(event)
+                return
+        self._publish(event)
 
     @contextlib.contextmanager
     def batch(self) -> Iterator[None]:
         """Hold back what is announced in the block, and announce each event once at its end."""
-        self._depth += 1
+        with self._lock:
+            self._depth += 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                held, self._held = self._held, set()
-                for event in _ORDER:
-                    if event in held:
-                        self._publish(event)
+            due: set[Event] = set()
+            with self._lock:
+                self._depth -= 1
+                if not self._depth:
+                    due, self._held = self._held, due
+            for event in _ORDER:
+                if event in due:
+                    self._publish(event)

@@ -1,5 +1,6 @@
 """What the features of one server share: how a request reaches them and how they answer."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -83,23 +84,21 @@ class Listing(Generic[T]):
     ) -> None:
         self._core = core
         self._key = key
-        self._event = event
         self._wire = wire
         self._pages: dict[str | None, bytes] = {}
-        self.registry: Registry[T] = Registry(kind, self._changed)
-
-    def _changed(self) -> None:
-        self._pages.clear()
-        self._core.changed(self._event)
+        self._generation = 0
+        self.registry: Registry[T] = Registry(kind, functools.partial(core.changed, event))
 
     async def reply(self, call: Call) -> jsonrpc.Reply:
         """Answer a list request."""
         cursor = read_string(call.params, "cursor") if "cursor" in call.params else None
+        generation = self.registry.generation
+        if generation != self._generation or len(self._pages) >= _CACHED_PAGES:
+            self._pages.clear()
+            self._generation = generation
         encoded = self._pages.get(cursor)
         if encoded is None:
             encoded = self._encode(cursor)
-            if len(self._pages) >= _CACHED_PAGES:
-                self._pages.clear()
             self._pages[cursor] = encoded
         return encoded_reply(call.request_id, encoded)  # noqa: ASYNC910
 

@@ -187,10 +187,10 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    if not getattr(function, "__annotations__", None):
+        return {}
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except TypeError:
-        return {}
     except Exception as problem:
         raise TypeError(f"{name}: its annotations cannot be resolved: {problem}") from problem
 

@@ -4,11 +4,14 @@ A page of a list ends at an item's number, and numbers are never given twice. So
 good while items come and go: what was on an earlier page does not return, and nothing that was
 there all along is skipped.
 
+Handlers that run in threads may register things, so what belongs together is done under a lock.
+
 Source: specification, server/utilities/pagination.
 """
 
 import base64
 import binascii
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -36,13 +39,18 @@ class Registry(Generic[T]):
     Args:
         kind: what an item is called in messages ("tool").
         changed: called after each change, once.
+
+    Attributes:
+        generation: another number after each change.
     """
 
     def __init__(self, kind: str, changed: Callable[[], None]) -> None:
         self._kind = kind
         self._changed = changed
         self._items: dict[str, tuple[int, T]] = {}
+        self._lock = threading.Lock()
         self._given = 0
+        self.generation = 0
         self._ordered: tuple[list[int], list[T]] | None = None
 
     def add(self, name: str, item: T) -> None:
@@ -51,11 +59,12 @@ class Registry(Generic[T]):
         Raises:
             ValueError: the name is taken.
         """
-        if name in self._items:
-            raise ValueError(f"there is already a {self._kind} {name!r}")
-        self._given += 1
-        self._items[name] = (self._given, item)
-        self._ordered = None
+        with self._lock:
+            if name in self._items:
+                raise ValueError(f"there is already a {self._kind} {name!r}")
+            self._given += 1
+            self._items[name] = (self._given, item)
+            self._note_change()
         self._changed()
 
     def remove(self, name: str) -> T:
@@ -64,12 +73,17 @@ class Registry(Generic[T]):
         Raises:
             LookupError: there is none of that name.
         """
-        if name not in self._items:
-            raise LookupError(f"there is no {self._kind} {name!r}")
-        item = self._items.pop(name)[1]
-        self._ordered = None
+        with self._lock:
+            if name not in self._items:
+                raise LookupError(f"there is no {self._kind} {name!r}")
+            item = self._items.pop(name)[1]
+            self._note_change()
         self._changed()
         return item
+
+    def _note_change(self) -> None:
+        self._ordered = None
+        self.generation += 1
 
     def get(self, name: str) -> T | None:
         """The item of that name, if there is one."""
@@ -98,10 +112,11 @@ class Registry(Generic[T]):
         return Page(tuple(items[start:end]), more)
 
     def _in_order(self) -> tuple[list[int], list[T]]:
-        if self._ordered is None:
-            entries = list(self._items.values())
-            self._ordered = ([number for number, _ in entries], [item for _, item in entries])
-        return self._ordered
+        with self._lock:
+            if self._ordered is None:
+                entries = list(self._items.values())
+                self._ordered = ([number for number, _ in entries], [item for _, item in entries])
+            return self._ordered
 
     def _cursor(self, number: int) -> str:
         return base64.urlsafe_b64encode(f"{self._kind}:{number}".encode()).decode()

@@ -255,10 +255,8 @@ def _choices(values: Sequence[Any], by_exact: Mapping[Any, Any]) -> TypeSpec:
 
 def _plain(value: str | float) -> str | float:
     """Without the class that a StrEnum's or an IntEnum's value may carry."""
-    for kind in (bool, str, int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    raise AssertionError(value)  # pragma: no cover
+    kinds: tuple[type[str | float], ...] = (bool, str, int, float)
+    return next(kind(value) for kind in kinds if isinstance(value, kind))
 
 
 def _exact(value: Any) -> tuple[object, Any]:

@@ -61,10 +61,10 @@ class Server(Offers):
 
     A server is an object without I/O of its own. Hand it to as many transports as you like
     (`serve_stdio`, `serve_hypercorn`, `asgi_app`, `open_memory_client`), at the same time or one
-    after another; it holds no state of a connection. It is used from one Trio thread.
+    after another, though within one thread; it holds no state of a connection.
 
-    What is registered can change at any time. If there is a hub, each change is announced on it;
-    `batch` makes one announcement of many changes.
+    What is registered can change at any time, also from handlers that run in threads. If there
+    is a hub, each change is announced on it; `batch` makes one announcement of many changes.
 
     Args:
         name: what programs call it.
@@ -120,13 +120,15 @@ class Server(Offers):
             website_url=website_url,
             icons=tuple(icons) or None,
         )
-        """Who this server says it is, in every result."""
+        """Who this server says it is. Results other than of discovery leave out the pictures."""
         self.hub = hub
         """Where changes are published, if anywhere."""
         self.limits = Limits() if limits is None else limits
         """How much it takes on."""
-        server_info = codec.unstructure(self.info)
-        codec.encode_json([server_info, instructions])  # found here, not in each result
+        codec.encode_json([codec.unstructure(self.info), instructions])  # found here, once
+        server_info = {"name": name, "version": version}
+        if title is not None:
+            server_info["title"] = title
         self._instructions = instructions
         self._announcer = Announcer(self._publish_change)
         core = self._core = Core(
@@ -135,7 +137,7 @@ class Server(Offers):
             ttl_ms=ttl_ms,
             cache_scope=cache_scope,
             threads=Threads(self.limits.threads),
-            changed=self._changed,
+            changed=self._announcer.announce,
         )
         super().__init__(core)
         source = hub if source is None else source
@@ -161,7 +163,7 @@ class Server(Offers):
             "resources/templates/list": self._resources.templates.reply,
             "resources/read": self._resources.read,
         }
-        self._discovery: bytes | None = None
+        self._discovery: tuple[dict[str, Any], bytes] | None = None
         self._in_progress = 0
         self._ignored: set[str] = set()
 
@@ -190,10 +192,6 @@ class Server(Offers):
         if trio.lowlevel.in_trio_run():
             return self.hub.publish(event)
         return self.hub.publish_from_thread(event)
-
-    def _changed(self, event: Event) -> None:
-        self._discovery = None
-        self._announcer.announce(event)
 
     def _publish_change(self, event: Event) -> None:
         if self.hub is not None:
@@ -313,18 +311,19 @@ class Server(Offers):
         return await method(Call(self, request.id, params, about, exchange))
 
     async def _discover(self, call: Call) -> jsonrpc.Reply:
-        if self._discovery is None:
+        offered = self.capabilities()
+        if self._discovery is None or self._discovery[0] != offered:
             result: dict[str, Any] = {
                 "supportedVersions": list(SUPPORTED_VERSIONS),
-                "capabilities": self.capabilities(),
+                "capabilities": offered,
+                "_meta": {meta.META_SERVER_INFO: codec.unstructure(self.info)},
             }
             if self._instructions is not None:
                 result["instructions"] = self._instructions
             core = self._core
-            self._discovery = codec.encode_json(
-                core.complete(cacheable(result, core.ttl_ms, core.cache_scope))
-            )
-        return encoded_reply(call.request_id, self._discovery)  # noqa: ASYNC910
+            core.complete(cacheable(result, core.ttl_ms, core.cache_scope))
+            self._discovery = offered, codec.encode_json(result)
+        return encoded_reply(call.request_id, self._discovery[1])  # noqa: ASYNC910
 
     def capabilities(self) -> dict[str, Any]:
         """What the server says it can do, as the wire has it."""

@@ -64,6 +64,11 @@ async def test_discover() -> None:
         },
     }
     codec.structure(types.DiscoverResult, result)
+    # Pictures can be large: they do not travel with every result.
+    result = await result_of(server, "tools/list")
+    assert result["_meta"] == {
+        "io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1", "title": "S"}
+    }
 
 
 async def test_capabilities_tell_what_will_be_sent() -> None:

@@ -1,11 +1,13 @@
 """Registries, their pages, and what they announce."""
 
+import functools
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from server_kit import error_of, result_of
+from server_kit import call, error_of, result_of
 
 from mcp_trio import errors
 from mcp_trio.server import Server
@@ -137,8 +139,9 @@ async def test_pages_are_encoded_once_until_a_change(monkeypatch: pytest.MonkeyP
     assert len(made) == 100
     assert len(listing._pages) <= 64
     await result_of(server, "tools/list")
-    assert len(made) == 101  # the first page had to make room
-    await result_of(server, "tools/list")
+    assert len(made) == 101  # there had to be made room
+    for _ in range(3):
+        await result_of(server, "tools/list")
     assert len(made) == 101
     server.remove_tool("t0")
     result = await result_of(server, "tools/list")
@@ -212,3 +215,30 @@ async def test_changes_without_a_hub_and_publishing_without_one() -> None:
         server.add_tool(nothing)
     with pytest.raises(RuntimeError, match="no hub"):
         server.publish(object())  # type: ignore[arg-type]
+
+
+async def test_registering_from_threads() -> None:
+    """Handlers that run in threads change registries while others list and batch."""
+    server = Server("s", version="1", hub=Spy(), page_size=7)
+
+    @server.tool
+    def add(start: int) -> None:
+        for i in range(start, start + 50):
+            with server.batch():
+                server.add_resource(f"x://{i}", nothing)
+            server.add_resource(f"y://{i}", nothing)
+            server.remove_resource(f"y://{i}")
+
+    async with trio.open_nursery() as nursery:
+        for start in range(0, 400, 50):
+            nursery.start_soon(functools.partial(call, server, "add", start=start))
+        for _ in range(20):
+            await result_of(server, "resources/list")
+            await trio.sleep(0.001)
+    listed: list[str] = []
+    cursor: dict[str, str] | None = {}
+    while cursor is not None:
+        result = await result_of(server, "resources/list", **cursor)
+        listed += [resource["uri"] for resource in result["resources"]]
+        cursor = {"cursor": result["nextCursor"]} if "nextCursor" in result else None
+    assert sorted(listed) == sorted(f"x://{i}" for i in range(400))

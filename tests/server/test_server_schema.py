@@ -72,6 +72,12 @@ class Tree:
     children: "list[Tree]" = dataclasses.field(default_factory=list)
 
 
+class Alias:
+    """What ``type Alias = int`` makes, as far as anybody needs to know."""
+
+    __value__ = int
+
+
 UserId = NewType("UserId", int)
 
 CASES: list[tuple[Any, list[tuple[Any, Any]], list[Any]]] = [
@@ -103,6 +109,8 @@ CASES: list[tuple[Any, list[tuple[Any, Any]], list[Any]]] = [
     (Mapping[str, Any], [({"a": 1}, {"a": 1})], [1]),
     (UserId, [(5, 5)], ["5"]),
     (Annotated[int, "how many"], [(5, 5)], ["5"]),
+    (Annotated[int, []], [(5, 5)], ["5"]),
+    (Alias(), [(5, 5)], ["5"]),
     (
         Point,
         [({"x": 1, "y": 2}, {"x": 1, "y": 2}), ({"x": 1, "y": 2, "label": "p"},) * 2],
