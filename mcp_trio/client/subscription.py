@@ -23,6 +23,7 @@ from mcp_trio.subscriptions.events import (
     ResourceUpdated,
 )
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
+from mcp_trio.subscriptions.frames import META_DROPPED
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _NO_LIMIT: Final = 2**31
-_DROPPED: Final = "org.mcp-trio/dropped"
 
 EventHook = Callable[[Event], Awaitable[object]]
 """Awaited with each event before `Subscription.receive` returns it."""
@@ -157,8 +157,9 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
     async def aclose(self) -> None:
         """Close it from this side: what was not received yet is discarded.
 
-        On the wire it is cancelled when the block of `Client.listen` is left, at the latest.
-        Closing twice is fine. Whoever waits in `receive` gets `trio.ClosedResourceError`.
+        On the wire it is cancelled at once; in memory, where that takes waiting for the
+        server's task, when the block of `Client.listen` is left. Closing twice is fine. Whoever
+        waits in `receive` gets `trio.ClosedResourceError`.
         """
         self._close()
         await self._messages.aclose()
@@ -256,7 +257,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
             self._ignore("not among what was granted")
             return
         raw = message.params.get("_meta")
-        dropped = raw.get(_DROPPED) if isinstance(raw, dict) else None
+        dropped = raw.get(META_DROPPED) if isinstance(raw, dict) else None
         if type(dropped) is int and dropped > 0:
             self._waiting.append(EventsDropped(dropped))
         self._waiting.append(event)

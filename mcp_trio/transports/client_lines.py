@@ -8,6 +8,7 @@ Source: specification, basic/transports/stdio; basic/patterns/cancellation.
 """
 
 import contextlib
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -119,6 +120,7 @@ class LineTransport(abc.Transport):
             if line.failed:
                 await self._lost_event.wait()  # why is being found out, and soon known
                 raise self._connection_lost() from self._writer.cause
+            route.inbox.on_close = functools.partial(self._leave, route, line)
             yield route.inbox
         finally:
             self._leave(route, line)
@@ -170,6 +172,7 @@ class LineTransport(abc.Transport):
     def _leave(self, route: _Route, line: Line) -> None:
         """The block has been left: tell the server if it believes the request to be open."""
         self._remove_route(route)
+        route.inbox.on_close = None
         route.inbox.close()
         if line.started and not route.over:
             self._cancel(route)

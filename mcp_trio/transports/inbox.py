@@ -9,7 +9,7 @@ response is always kept.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 import attrs
@@ -69,6 +69,8 @@ class Inbox(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._closed = False
         self._error: errors.McpError | None = None
         self._readers = trio.lowlevel.ParkingLot()
+        self.on_close: Callable[[], None] | None = None
+        """Called by `aclose`: the reader gives the exchange up before it leaves its block."""
         self._coalesced = 0
         self._dropped = 0
 
@@ -143,8 +145,10 @@ class Inbox(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._end(None)
 
     async def aclose(self) -> None:
-        """`close`, and a checkpoint."""
+        """Give the exchange up: forget everything that waits, and have it cancelled."""
         self.close()
+        if self.on_close is not None:
+            self.on_close()
         await trio.lowlevel.checkpoint()
 
     def _end(self, error: errors.McpError | None) -> None:

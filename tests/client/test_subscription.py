@@ -538,11 +538,13 @@ async def test_leaving_the_block_cancels(play: Any, say: Any) -> None:
 
 async def test_closing_early(play: Any, say: Any) -> None:
     """C-25, C-40: what waits is discarded; closing again is fine; a receiver is told."""
+    cancelled = trio.Event()
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen))
         await peer.cancelled(listen)
+        cancelled.set()
 
     async def receive(changes: Subscription) -> None:
         with pytest.raises(trio.ClosedResourceError):
@@ -553,6 +555,7 @@ async def test_closing_early(play: Any, say: Any) -> None:
             nursery.start_soon(receive, changes)
             await trio.testing.wait_all_tasks_blocked()
             await changes.aclose()
+        await cancelled.wait()  # the block need not be left for that
         await changes.aclose()
         assert changes.end == SubscriptionEnd("local")
         await receive(changes)
