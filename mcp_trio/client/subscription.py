@@ -157,9 +157,9 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
     async def aclose(self) -> None:
         """Close it from this side: what was not received yet is discarded.
 
-        On the wire it is cancelled at once; in memory, where that takes waiting for the
-        server's task, when the block of `Client.listen` is left. Closing twice is fine. Whoever
-        waits in `receive` gets `trio.ClosedResourceError`.
+        On the wire it is cancelled at once, as leaving the block of `Client.listen` does by
+        itself. Closing twice is fine. Whoever waits in `receive` gets
+        `trio.ClosedResourceError`.
         """
         self._close()
         await self._messages.aclose()

@@ -116,8 +116,7 @@ class Transport(abc.ABC):
 
         Leaving the block before the response has come cancels the request in the way of the
         transport: `notifications/cancelled` on stdio, a closed response stream over HTTP. The
-        goodbye is shielded, with a deadline. Where that needs no waiting, closing the channel
-        does the same ahead of time.
+        goodbye is shielded, with a deadline. Closing the channel does the same ahead of time.
 
         Raises:
             errors.ConnectionLost: on entering, the request could not be sent.
