@@ -1,1 +1,47 @@
-"""The Model Context Protocol for Trio: servers, clients and change subscriptions."""
+"""The Model Context Protocol for Trio: servers, clients and change subscriptions.
+
+The names below are what most programs need. Beside them, `mcp_trio.types` has the values of the
+protocol, `mcp_trio.errors` the exceptions, and `mcp_trio.testing` what tests of your own need.
+"""
+
+from mcp_trio.client.client import Client
+from mcp_trio.client.connect import open_http_client, open_stdio_client
+from mcp_trio.client.subscription import Subscription, SubscriptionEnd
+from mcp_trio.http.asgi import asgi_app
+from mcp_trio.http.hypercorn import serve_hypercorn
+from mcp_trio.server.context import Context
+from mcp_trio.server.limits import Limits
+from mcp_trio.server.server import Server
+from mcp_trio.subscriptions.events import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    Resync,
+    ToolsListChanged,
+)
+from mcp_trio.subscriptions.filter import SubscriptionFilter
+from mcp_trio.subscriptions.hub import Hub
+from mcp_trio.testing import open_memory_client
+from mcp_trio.transports.stdio import serve_stdio
+
+__all__ = [
+    "Client",
+    "Context",
+    "Hub",
+    "Limits",
+    "PromptsListChanged",
+    "ResourceUpdated",
+    "ResourcesListChanged",
+    "Resync",
+    "Server",
+    "Subscription",
+    "SubscriptionEnd",
+    "SubscriptionFilter",
+    "ToolsListChanged",
+    "asgi_app",
+    "open_http_client",
+    "open_memory_client",
+    "open_stdio_client",
+    "serve_hypercorn",
+    "serve_stdio",
+]
