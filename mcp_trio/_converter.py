@@ -6,35 +6,32 @@ cattrs compiles a function for each class when it is first needed. By itself it 
 cost time, so `explain` finds it afterwards, by going through the value once more.
 """
 
-import functools
-import re
-import types as builtin_types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from mcp_trio import types
+from mcp_trio._layout import (
+    Layout,
+    MismatchError,
+    Step,
+    chooser,
+    is_union,
+    json_kinds,
+    json_name,
+    shown,
+)
 
 __all__ = ["MismatchError", "explain", "structure", "unstructure"]
 
 Hook = Callable[[Any, Any], Any]
-Step = str | int
 
 # The place of `extra` in what is given to the functions that cattrs compiles. No peer can fill
 # it: an unknown field of this name ends up inside of the real `extra`.
 _EXTRA: Final = "<extra>"
-
-
-class MismatchError(Exception):
-    """A JSON value is not of its type; `step` is the field at fault, where there is one."""
-
-    def __init__(self, reason: str, step: Step | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.step = step
 
 
 def structure(cls: Any, value: Any) -> Any:
@@ -64,7 +61,7 @@ def _parts(cls: Any, value: Any) -> Iterable[tuple[Step | None, Any, Any]]:
     """What a value of this type is made of, as far as it is there."""
     origin = get_origin(cls)
     if attrs.has(cls) and isinstance(value, dict):
-        for field in _Layout.of(cls).fields:
+        for field in Layout.of(cls).fields:
             if field.wire in value:
                 yield field.wire, field.kind, value[field.wire]
     elif origin is Sequence and isinstance(value, list | tuple):
@@ -73,15 +70,15 @@ def _parts(cls: Any, value: Any) -> Iterable[tuple[Step | None, Any, Any]]:
     elif origin is Mapping and isinstance(value, dict):
         for key, item in value.items():
             yield key, get_args(cls)[1], item
-    elif _is_union(cls):
+    elif is_union(cls):
         # Why a member of the right kind does not fit; that none is of that kind is known.
         for member in get_args(cls):
-            if _json_kinds(member) & {type(value)} and not attrs.has(member):
+            if json_kinds(member) & {type(value)} and not attrs.has(member):
                 yield None, member, value
         classes = [member for member in get_args(cls) if attrs.has(member)]
         if classes and isinstance(value, dict):
             try:
-                yield None, _chooser(classes)(value), value
+                yield None, chooser(classes)(value), value
             except MismatchError:
                 return
 
@@ -94,48 +91,37 @@ def _extended(path: str, step: Step | None) -> str:
     return f"{path}.{step}" if path else step
 
 
-def _shown(value: Any) -> str:
-    """A value in an error message: in JSON's words, and short."""
-    for known, name in ((None, "null"), (True, "true"), (False, "false")):
-        if value is known:
-            return name
-    if isinstance(value, dict | list | tuple):
-        return "an object" if isinstance(value, dict) else "an array"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
 # --- Scalars and plain JSON ----------------------------------------------------------------
 
 
 def _string(value: Any, _: Any) -> Any:
     if isinstance(value, str):
         return value
-    raise MismatchError(f"expected a string, got {_shown(value)}")
+    raise MismatchError(f"expected a string, got {shown(value)}")
 
 
 def _integer(value: Any, _: Any) -> Any:
     if type(value) is int:
         return value
-    raise MismatchError(f"expected an integer, got {_shown(value)}")
+    raise MismatchError(f"expected an integer, got {shown(value)}")
 
 
 def _number(value: Any, _: Any) -> Any:
     if type(value) is float or type(value) is int:
         return value
-    raise MismatchError(f"expected a number, got {_shown(value)}")
+    raise MismatchError(f"expected a number, got {shown(value)}")
 
 
 def _boolean(value: Any, _: Any) -> Any:
     if value is True or value is False:
         return value
-    raise MismatchError(f"expected true or false, got {_shown(value)}")
+    raise MismatchError(f"expected true or false, got {shown(value)}")
 
 
 def _object(value: Any, _: Any) -> Any:
     if isinstance(value, dict):
         return value
-    raise MismatchError(f"expected an object, got {_shown(value)}")
+    raise MismatchError(f"expected an object, got {shown(value)}")
 
 
 def _anything(value: Any, _: Any = None) -> Any:
@@ -159,7 +145,7 @@ def _literal_hook(cls: Any) -> Hook:
     def literal(value: Any, _: Any) -> Any:
         if isinstance(value, str) and value in allowed:
             return value
-        raise MismatchError(f"{reason}, got {_shown(value)}")
+        raise MismatchError(f"{reason}, got {shown(value)}")
 
     return literal
 
@@ -174,7 +160,7 @@ def _sequence_hook(cls: Any) -> Hook:
     def sequence(value: Any, _: Any) -> Any:
         if isinstance(value, list | tuple):
             return tuple([item_hook(item, kind) for item in value])
-        raise MismatchError(f"expected an array, got {_shown(value)}")
+        raise MismatchError(f"expected an array, got {shown(value)}")
 
     return sequence
 
@@ -186,7 +172,7 @@ def _mapping_hook(cls: Any) -> Hook:
     def mapping(value: Any, _: Any) -> Any:
         if isinstance(value, dict):
             return {key: item_hook(item, kind) for key, item in value.items()}
-        raise MismatchError(f"expected an object, got {_shown(value)}")
+        raise MismatchError(f"expected an object, got {shown(value)}")
 
     return mapping
 
@@ -194,12 +180,8 @@ def _mapping_hook(cls: Any) -> Hook:
 # --- Unions --------------------------------------------------------------------------------
 
 
-def _is_union(cls: Any) -> bool:
-    return get_origin(cls) in (Union, builtin_types.UnionType)
-
-
 def _union_hook(cls: Any) -> Hook:
-    """Choose the member by the kind of JSON value, and among classes by `_chooser`."""
+    """Choose the member by the kind of JSON value, and among classes by `chooser`."""
     members = [member for member in get_args(cls) if member is not type(None)]
     if len(members) == 1:
         return _optional_hook(members[0])
@@ -208,16 +190,16 @@ def _union_hook(cls: Any) -> Hook:
     for member in members:
         if member not in classes:
             chosen = _converter.get_structure_hook(member), member
-            by_kind.update(dict.fromkeys(_json_kinds(member), chosen))
+            by_kind.update(dict.fromkeys(json_kinds(member), chosen))
     if classes:
         by_kind[dict] = _one_of_hook(classes), None
-    expected = " or ".join(dict.fromkeys(map(_json_name, members)))
+    expected = " or ".join(dict.fromkeys(map(json_name, members)))
 
     def union(value: Any, _: Any) -> Any:
         try:
             hook, member = by_kind[type(value)]
         except KeyError:
-            raise MismatchError(f"expected {expected}, got {_shown(value)}") from None
+            raise MismatchError(f"expected {expected}, got {shown(value)}") from None
         return hook(value, member)
 
     return union
@@ -233,7 +215,7 @@ def _optional_hook(cls: Any) -> Hook:
 
 
 def _one_of_hook(classes: Sequence[type]) -> Hook:
-    choose = _chooser(classes)
+    choose = chooser(classes)
     hooks = {cls: _converter.get_structure_hook(cls) for cls in classes}
 
     def one_of(value: Any, _: Any) -> Any:
@@ -243,140 +225,11 @@ def _one_of_hook(classes: Sequence[type]) -> Hook:
     return one_of
 
 
-def _json_name(cls: Any) -> str:
-    names = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
-    return names.get(cls) or ("an array" if get_origin(cls) is Sequence else "an object")
-
-
-def _json_kinds(cls: Any) -> set[type]:
-    """The Python types of the JSON values that can be of this type."""
-    if attrs.has(cls) or get_origin(cls) in (Mapping, dict):
-        return {dict}
-    if get_origin(cls) is Sequence:
-        return {list, tuple}
-    if get_origin(cls) is Literal:
-        return {str}
-    return {int, float} if cls is float else {cls}
-
-
-def _chooser(classes: Sequence[type]) -> Callable[[dict[str, Any]], type]:
-    """A function that says which of the classes an object is."""
-    layouts = [_Layout.of(cls) for cls in classes]
-    for tag in layouts[0].tags:
-        if all(tag in each.required and tag in each.tags for each in layouts):
-            pairs = [(value, each.cls) for each in layouts for value in each.tags[tag]]
-            table = dict(pairs)
-            if len(table) == len(pairs):
-                return _by_tag(tag, table)
-    return functools.partial(_by_shape, layouts)
-
-
-def _by_tag(tag: str, table: Mapping[str, type]) -> Callable[[dict[str, Any]], type]:
-    def choose(value: dict[str, Any]) -> type:
-        try:
-            return table[value[tag]]
-        except (KeyError, TypeError):
-            if tag not in value:
-                raise MismatchError("missing", tag) from None
-            expected = ", ".join(map(repr, table))
-            reason = f"expected one of {expected}, got {_shown(value[tag])}"
-            raise MismatchError(reason, tag) from None
-
-    return choose
-
-
-def _by_shape(layouts: Sequence["_Layout"], value: dict[str, Any]) -> type:
-    """The one class whose required fields are there; of two, the one that requires more."""
-    fitting = [layout for layout in layouts if layout.fits(value)]
-    best = [each for each in fitting if not any(each.demands < other.demands for other in fitting)]
-    if len(best) == 1:
-        return best[0].cls
-    names = ", ".join(
-        f"{each.cls.__name__} ({', '.join(sorted(each.demands))})" for each in best or layouts
-    )
-    raise MismatchError(f"fits more than one of {names}" if best else f"fits none of {names}")
-
-
 # --- Objects -------------------------------------------------------------------------------
 
 
-@attrs.frozen
-class _Field:
-    name: str
-    wire: str
-    kind: Any
-    required: bool
-    nullable: bool
-
-
-@attrs.frozen(eq=False)
-class _Layout:
-    """What the wire form of a class looks like.
-
-    Attributes:
-        required: the fields that must be there.
-        tags: the fields with few possible values, and these.
-        demands: all that an object must have to be of this class, down through the required
-            fields that are classes too.
-    """
-
-    cls: type
-    fields: Sequence[_Field]
-    required: frozenset[str]
-    tags: Mapping[str, Sequence[str]]
-    inner: Mapping[str, "_Layout"]
-    demands: frozenset[str]
-
-    @staticmethod
-    @functools.cache
-    def of(cls: Any) -> "_Layout":
-        fields = [_field(each) for each in attrs.fields(cls) if each.name != "extra"]
-        needed = [field for field in fields if field.required]
-        inner = {field.wire: _Layout.of(field.kind) for field in needed if attrs.has(field.kind)}
-        demands = {field.wire for field in needed}
-        for wire, layout in inner.items():
-            demands.update(f"{wire}.{demand}" for demand in layout.demands)
-        return _Layout(
-            cls=cls,
-            fields=fields,
-            required=frozenset(field.wire for field in needed),
-            tags={field.wire: _literals(field.kind) for field in fields if _literals(field.kind)},
-            inner=inner,
-            demands=frozenset(demands),
-        )
-
-    def fits(self, value: Any) -> bool:
-        """Whether an object has what the class demands."""
-        return (
-            isinstance(value, dict)
-            and self.required <= value.keys()
-            and all(value.get(tag, values[0]) in values for tag, values in self.tags.items())
-            and all(layout.fits(value[wire]) for wire, layout in self.inner.items())
-        )
-
-
-def _literals(kind: Any) -> Sequence[str]:
-    if _is_union(kind):
-        return [value for member in get_args(kind) for value in _literals(member)]
-    return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-def _field(attribute: "attrs.Attribute[Any]") -> _Field:
-    name, kind = attribute.name, attribute.type
-    camel = re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name.rstrip("_"))
-    # A tag is filled in by the constructor, but a peer has to send it.
-    tag = get_origin(kind) is Literal and len(get_args(kind)) == 1
-    return _Field(
-        name=name,
-        wire=types.WIRE_NAMES.get(name, camel),
-        kind=kind,
-        required=tag or attribute.default is attrs.NOTHING,
-        nullable=attribute.default is None,
-    )
-
-
 def _class_hook(cls: Any) -> Hook:
-    layout = _Layout.of(cls)
+    layout = Layout.of(cls)
     required = layout.required
     known = frozenset(field.wire for field in layout.fields)
     nullable = frozenset(field.wire for field in layout.fields if field.nullable)
@@ -385,7 +238,7 @@ def _class_hook(cls: Any) -> Hook:
 
     def structured(value: Any, _: Any) -> Any:
         if not isinstance(value, dict):
-            raise MismatchError(f"expected an object, got {_shown(value)}")
+            raise MismatchError(f"expected an object, got {shown(value)}")
         keys = value.keys()
         if not required <= keys:
             raise MismatchError("missing", min(required - keys))
@@ -407,7 +260,7 @@ def _class_hook(cls: Any) -> Hook:
 def _class_unhook(cls: Any) -> Callable[[Any], Any]:
     overrides: dict[str, Any] = {
         field.name: override(rename=field.wire, omit_if_default=field.nullable)
-        for field in _Layout.of(cls).fields
+        for field in Layout.of(cls).fields
     }
     build = make_dict_unstructure_fn(cls, _converter, **overrides, extra=override(omit=True))
 
@@ -434,7 +287,7 @@ def _of_any(value: Any) -> Any:
 def _sequence_unhook(_: Any) -> Callable[[Any], Any]:
     def unstructured(value: Any) -> Any:
         if isinstance(value, str):
-            raise TypeError(f"expected a sequence, got the string {_shown(value)}")
+            raise TypeError(f"expected a sequence, got the string {shown(value)}")
         return [_of_any(item) for item in value]
 
     return unstructured
@@ -466,7 +319,7 @@ def _make_converter() -> cattrs.Converter:
     register(attrs.has, _class_hook, _class_unhook)
     register(lambda cls: get_origin(cls) is Sequence, _sequence_hook, _sequence_unhook)
     register(lambda cls: get_origin(cls) is Mapping, _mapping_hook, _mapping_unhook)
-    register(_is_union, _union_hook, _union_unhook)
+    register(is_union, _union_hook, _union_unhook)
     register(lambda cls: get_origin(cls) is Literal, _literal_hook, lambda _: _anything)
     for cls, hook in _SCALARS.items():
         converter.register_structure_hook(cls, hook)
