@@ -4,7 +4,7 @@ Messages are encoded and parsed on both sides as everywhere else, so what works 
 wire. Nothing is buffered: the server's `send` returns when the client has taken the message.
 """
 
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -55,15 +55,17 @@ class MemoryTransport(abc.Transport):
             async with open_services() as services:
                 services.start_soon(self._serve, request, exchange)
                 del params, request
-                with _Messages(receive_channel) as messages:
+                with _Messages(receive_channel, services.cancel) as messages:
                     yield messages
         finally:
             self._open.discard(request_id)
 
     async def _serve(self, request: jsonrpc.Request, exchange: "_MemoryExchange") -> None:
         with exchange.frames as frames:
-            reply = await call_handler(self._handler, request, exchange)
-            exchange.over = True
+            try:
+                reply = await call_handler(self._handler, request, exchange)
+            finally:
+                exchange.over = True
             try:
                 await frames.send(reply.frame)
             except trio.BrokenResourceError:
@@ -103,8 +105,11 @@ class _MemoryExchange(abc.Exchange):
 class _Messages(trio.abc.ReceiveChannel[jsonrpc.Message]):
     """Parses what the server sends. The channel below already knows when it has ended."""
 
-    def __init__(self, frames: trio.MemoryReceiveChannel[bytes]) -> None:
+    def __init__(
+        self, frames: trio.MemoryReceiveChannel[bytes], cancel: Callable[[], None]
+    ) -> None:
         self._frames = frames
+        self._cancel = cancel
 
     def __enter__(self) -> Self:
         return self
@@ -116,4 +121,6 @@ class _Messages(trio.abc.ReceiveChannel[jsonrpc.Message]):
         return jsonrpc.parse_server_message(await self._frames.receive())
 
     async def aclose(self) -> None:
+        """Give the exchange up: the server's task is cancelled."""
+        self._cancel()
         await self._frames.aclose()

@@ -107,14 +107,55 @@ async def test_writing_without_waiting(autojump_clock: MockClock) -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert exchanges[0].send_nowait(note(1))
         await messages.aclose()
+        await trio.testing.wait_all_tasks_blocked()
         assert not exchanges[0].send_nowait(note(1))
-        with pytest.raises(trio.BrokenResourceError):
-            await exchanges[0].send(note(1))
         with pytest.raises(trio.ClosedResourceError):
             await messages.receive()
-        await trio.sleep(20)  # the response meets a closed channel
-    assert not exchanges[0].send_nowait(note(1))
-    await exchanges[0].send(note(1))  # W82: too late, and dropped
+
+
+async def test_what_is_sent_too_late_is_dropped(autojump_clock: MockClock) -> None:
+    """W82, S-12: after the response nothing is sent, and that is no error."""
+    exchanges: list[abc.Exchange] = []
+
+    async def answer(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        exchanges.append(exchange)
+        return jsonrpc.result_reply(message.id, {})
+
+    async with MemoryTransport(Functions(answer)).open_exchange(1, "x", {}) as messages:
+        await trio.testing.wait_all_tasks_blocked()
+        assert not exchanges[0].send_nowait(note(1))
+        await exchanges[0].send(note(1))
+        assert isinstance(await messages.receive(), jsonrpc.ResultReply)
+
+
+async def test_closing_the_channel_cancels_the_server(autojump_clock: MockClock) -> None:
+    """C-40: ahead of leaving the block; a server that goes on sending is told."""
+    outcomes: list[str] = []
+
+    async def stubborn(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            with trio.move_on_after(1, shield=True):
+                try:
+                    await exchange.send(note(1))
+                except trio.BrokenResourceError:
+                    outcomes.append("told")
+            raise
+        raise AssertionError("unreachable: it sleeps forever")
+
+    async def deaf(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        with trio.move_on_after(1, shield=True):
+            await trio.sleep(0.5)
+        outcomes.append("answered")
+        return jsonrpc.result_reply(message.id, {})
+
+    for function in (stubborn, deaf):
+        async with MemoryTransport(Functions(function)).open_exchange(1, "x", {}) as messages:
+            await trio.testing.wait_all_tasks_blocked()
+            await messages.aclose()
+            await trio.sleep(2)
+    assert outcomes == ["told", "answered"]
 
 
 async def test_leaving_cancels_the_server_and_waits_for_it(autojump_clock: MockClock) -> None:
