@@ -71,7 +71,7 @@ def _tolerated(path: Place, damage: Any) -> bool:
     if {"_meta", "inputSchema", "outputSchema"} & set(path):
         return True  # plain objects to us; protocol/meta.py and the server look into them
     if not path:
-        return damage == {}  # only where a schema requires nothing but _meta
+        return bool(damage == {})  # only where a schema requires nothing but _meta
     if damage is GONE:
         return path[-1] in {"resultType", "ttlMs", "cacheScope"}
     # Ranges are advice to whoever uses a number.
