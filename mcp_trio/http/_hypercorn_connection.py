@@ -151,7 +151,7 @@ class HardenedConnection(TCPServer):
                 self.protocol = Http1(self._on_recycled, *arguments)
             await self.protocol.initiate()
             self._set_idle(idle=True)
-            with self._reader:
+            with self._reader, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self._read_data()
             self._abandon_sends()
             await self.protocol.handle(Closed())
@@ -172,6 +172,7 @@ class HardenedConnection(TCPServer):
                     return
             else:
                 await self.protocol.handle(RawData(data))
+                data = b""  # a stream must not keep its request
                 if self._waiting() > MAX_WAITING:
                     return
 

@@ -130,6 +130,8 @@ class HttpExchange(Exchange):
         if not self._accepts.sse:
             await trio.lowlevel.checkpoint()
             return
+        # The server need not yield where the kernel takes the bytes; it is cancelled here.
+        await trio.lowlevel.checkpoint_if_cancelled()
         await self._take_turn()
         try:
             if self._finished:

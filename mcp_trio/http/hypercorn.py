@@ -8,13 +8,15 @@ import copy
 import gc
 import logging
 import signal
+import socket
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final, Unpack
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.utils import repr_socket_addr
 
@@ -152,12 +154,15 @@ class _Server:
                 lifespan = Lifespan(self._shared.app, self._shared.config, self._shared.state)
                 if with_lifespan:
                     await nursery.start(lifespan.handle_lifespan)
-                    await lifespan.wait_for_startup()
+                    # The application may as well return at once, and care for no lifespan.
+                    with contextlib.suppress(trio.ClosedResourceError):
+                        await lifespan.wait_for_startup()
                 # From here on this ends by `stop` alone, which the caller is bound to call.
                 life.shield = True
                 await self._serve(listeners)
                 if with_lifespan:
-                    with trio.move_on_after(self._grace):
+                    gone = contextlib.suppress(trio.ClosedResourceError)
+                    with gone, trio.move_on_after(self._grace):
                         await lifespan.wait_for_shutdown()
                 nursery.cancel_scope.cancel()
         self.done.set()
@@ -203,31 +208,42 @@ class _Listeners:
     """The sockets that the configuration names, bound and listening."""
 
     def __init__(self, config: Config) -> None:
-        sockets = config.create_sockets()
         context = config.create_ssl_context()
+        sockets = _bind(config)
+        self._sockets = [*sockets.secure_sockets, *sockets.insecure_sockets]
         self.listeners: list[trio.abc.Listener[Any]] = []
-        self._plain: list[trio.SocketListener] = []
         self.addresses: list[str] = []
-        for group, scheme in (
-            (sockets.secure_sockets, "https"),
-            (sockets.insecure_sockets, "http"),
-        ):
-            for sock in group:
+        try:
+            for sock in self._sockets:
                 sock.listen(config.backlog)
                 plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-                self._plain.append(plain)
-                self.listeners.append(
-                    trio.SSLListener(plain, context, https_compatible=True)
-                    if scheme == "https" and context is not None
-                    else plain
-                )
-                name = repr_socket_addr(sock.family, sock.getsockname())
+                name, scheme = repr_socket_addr(sock.family, sock.getsockname()), "http"
+                if context is not None and sock in sockets.secure_sockets:
+                    scheme = "https"
+                    self.listeners.append(trio.SSLListener(plain, context, https_compatible=True))
+                else:
+                    self.listeners.append(plain)
                 self.addresses.append(f"{scheme}://{name}")
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop listening."""
-        for plain in self._plain:
-            plain.socket.close()
+        for sock in self._sockets:
+            sock.close()
+
+
+def _bind(config: Config) -> Sockets:
+    try:
+        return config.create_sockets()
+    except OSError as problem:
+        # Hypercorn leaves those it has made so far to the garbage collector.
+        for frame, _ in traceback.walk_tb(problem.__traceback__):
+            for made in (frame.f_locals.get("sock"), *frame.f_locals.get("sockets", ())):
+                if isinstance(made, socket.socket):
+                    made.close()
+        raise
 
 
 @contextlib.contextmanager
