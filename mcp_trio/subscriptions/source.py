@@ -125,7 +125,7 @@ class SourceHandle(abc.ABC):
         """Ask for a graceful end after what is already queued, from any task.
 
         Returns:
-            Whether the source will see to it: `receive` then yields what is queued and raises
+            Whether the source will see to it; `receive` then yields what is queued and raises
             `trio.EndOfChannel`, within a few seconds. False, the default, makes the runner stop
             by itself, without another `receive`.
         """

@@ -29,7 +29,7 @@ PAGES = sorted(
     if "_build" not in path.parts and "```python" in path.read_text()
 )
 _BLOCK = re.compile(
-    r"(?:^<!-- snippet: (?P<order>.*) -->\n)?^```python\n(?P<code>.*?)^```\n"
+    r"(?:^<!-- snippet: (?P<order>[^\n]*) -->\n)?^```python\n(?P<code>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
