@@ -142,13 +142,16 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         self._receiving = True
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
+            waited = False
             while not self._waiting:
                 self._raise_if_ended()
                 await self._pull()
+                waited = True
             if self._before_event is not None:
                 await self._before_event(self._waiting[0])
                 self._raise_if_closed()
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            if not waited:
+                await trio.lowlevel.cancel_shielded_checkpoint()
             self._events += 1
             return self._waiting.popleft()
         finally:

@@ -91,6 +91,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._receiving = True
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
+            waited = False
             while not self._pending:
                 if self._failure is not None:
                     raise self._failure
@@ -100,6 +101,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                     raise trio.EndOfChannel
                 try:
                     if not self._parse():
+                        waited = True
                         await self._connection.fill()
                         self._last_heard = trio.current_time()
                 except errors.ConnectionLost as lost:
@@ -108,7 +110,8 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                 except errors.McpError as problem:
                     self._failure = problem
                     raise
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            if not waited:
+                await trio.lowlevel.cancel_shielded_checkpoint()
             return self._pending.popleft()
         finally:
             self._receiving = False
