@@ -144,6 +144,9 @@ def claim_standard_streams() -> Iterator[tuple[trio.abc.Stream, trio.abc.Stream]
         raise errors.LocalProtocolError("standard input and output are already in use")
     with ExitStack() as stack:
         stack.callback(_claim.release)
+        if sys.__stdin__ is None or sys.__stdout__ is None:
+            # It was closed when the interpreter started. What has that number now is not ours.
+            raise errors.LocalProtocolError("standard input or output is not open")
         stdin = _take(stack, 0, os.O_RDONLY)
         stdout = _take(stack, 1, os.O_WRONLY)
         stack.enter_context(_diverted())

@@ -28,10 +28,10 @@ __all__ = [
     "serve_lines",
 ]
 
-DEFAULT_GRACE: Final = 0.75
+DEFAULT_GRACE: Final = 0.5
 """Seconds that requests still get when the client has ended its side, or the server must end.
 
-Less than one second, so that a whole process can be gone within one.
+A process is to be gone within one second, and an interpreter needs a good part of that to end.
 """
 DEFAULT_MAX_IN_FLIGHT: Final = 1000
 """How many requests of one connection are served at once."""

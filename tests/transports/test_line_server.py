@@ -455,7 +455,7 @@ async def test_a_cancelled_connection_does_not_wait_for_a_client_that_does_not_r
         await trio.testing.wait_all_tasks_blocked()
         start = trio.current_time()
         nursery.cancel_scope.cancel()
-    assert trio.current_time() - start == pytest.approx(0.75)
+    assert trio.current_time() - start == pytest.approx(0.5)
 
 
 async def test_a_subscription_that_is_refused_is_not_torn_down(autojump_clock: MockClock) -> None:

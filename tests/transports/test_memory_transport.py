@@ -136,11 +136,9 @@ async def test_closing_the_channel_cancels_the_server(autojump_clock: MockClock)
         try:
             await trio.sleep_forever()
         except trio.Cancelled:
-            with trio.move_on_after(1, shield=True):
-                try:
-                    await exchange.send(note(1))
-                except trio.BrokenResourceError:
-                    outcomes.append("told")
+            with trio.move_on_after(1, shield=True), pytest.raises(trio.BrokenResourceError):
+                await exchange.send(note(1))
+            outcomes.append("told")
             raise
         raise AssertionError("unreachable: it sleeps forever")
 
