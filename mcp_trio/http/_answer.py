@@ -153,9 +153,9 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     @property
     def lags(self) -> bool:
-        """Whether the response is there and the end of its body is not."""
+        """Whether the response is there, and the end of its body is not but can be expected."""
         try:
-            return self.complete and not self._skip()
+            return self.complete and not self._skip() and self._is_delimited()
         except errors.McpError:
             # The response is there; that it was the connection's last one is no one's trouble.
             return False
@@ -199,6 +199,15 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                 return False
             self._ended = isinstance(event, h11.EndOfMessage)
         return True
+
+    def _is_delimited(self) -> bool:
+        """Whether the body ends before the connection does."""
+        head = self._head
+        if head is None or head.http_version < b"1.1":
+            return False
+        if (_header(head, b"connection") or "").lower() == "close":
+            return False
+        return any(_header(head, name) for name in (b"transfer-encoding", b"content-length"))
 
     def _take_head(self, head: h11.Response) -> None:
         self._head = head

@@ -23,6 +23,7 @@ META = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 PARAMS: dict[str, Any] = {"_meta": META}
+HUGE = {**PARAMS, "arguments": {"text": "x" * 8_000_000}}
 DONE = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete"}}'
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}'
 SSE_HEAD = (
@@ -567,7 +568,7 @@ async def test_answer_before_the_body_was_read() -> None:
 
     async with connected(script) as (transport, _):
         with pytest.raises((errors.HttpStatusError, errors.ConnectionLost)):
-            await ask(transport, "tools/call", {**PARAMS, "name": "x" * 8_000_000})
+            await ask(transport, "tools/call", HUGE)
         assert transport.statistics().idle == 0
 
 
@@ -749,6 +750,30 @@ async def test_stream_that_does_not_end_is_not_waited_for(lag: float | None) -> 
         assert server.connections == 2
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.0 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n",
+    ],
+)
+async def test_stream_whose_end_ends_the_connection_is_not_waited_for(head: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(head + b"content-type: text/event-stream\r\n\r\n")
+        event = b"data: " + DONE + b"\n\n"
+        await (peer.chunk(event) if b"chunked" in head else peer.send(event))
+        await peer.gone()
+
+    async with (
+        connected(script) as (transport, _),
+        transport.open_exchange(1, "tools/call", PARAMS) as messages,
+    ):
+        assert isinstance(await messages.receive(), jsonrpc.ResultReply)
+        assert not messages.lags
+
+
 async def test_connection_with_more_than_the_answer_is_not_reused() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -787,14 +812,15 @@ async def test_cancelled_while_writing() -> None:
     """W43: half a request is on its way, and its connection is gone."""
 
     async def script(peer: Peer) -> None:
-        await trio.sleep(0.1)
+        await peer.stream.receive_some(100)
+        scope.cancel()
         await peer.gone()
         gone.set()
 
     gone = trio.Event()
     async with connected(script, headers={"User-Agent": "test"}) as (transport, _):
-        with trio.move_on_after(0.05) as scope:
-            await ask(transport, "tools/call", {**PARAMS, "name": "x" * 8_000_000})
+        with trio.CancelScope() as scope:
+            await ask(transport, "tools/call", HUGE)
         assert scope.cancelled_caught
         assert transport.statistics().open == 0
         await gone.wait()
