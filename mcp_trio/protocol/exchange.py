@@ -155,6 +155,9 @@ TABLES: Final[Mapping[Role, _Table]] = MappingProxyType(
 )
 """For each role and state, the events that may happen there and the state each leads to."""
 
+_HARMLESS: Final = frozenset({Event.ACKNOWLEDGE, Event.CHANGE, Event.WITHDRAW})
+"""What a client passes over out of turn: a second acknowledgement, a change before the first, and
+the cancellation of a request that is no subscription, which goes on waiting for its answer."""
 _SERVER_OPEN: Final = frozenset({State.OPEN, State.OPENING, State.ACKNOWLEDGED})
 _CAUSED_BY_CLIENT: Final = frozenset({Event.CANCEL, Event.LOSE})
 
@@ -229,10 +232,11 @@ class ClientExchange:
             errors.RemoteProtocolError: progress or a log message came for a subscription. The
                 exchange is still open, and its transport has to cancel it.
         """
-        if not _CLIENT[self.state]:
+        possible = _CLIENT[self.state]
+        if not possible:
             return Disposition.IGNORE
         event = self._classify(message)
-        if event is None or self._harmless(event):
+        if event is None or (event not in possible and event in _HARMLESS):
             return Disposition.DROP
         self.state = next_state(Role.CLIENT, self.state, event)
         return Disposition.DELIVER
@@ -288,15 +292,6 @@ class ClientExchange:
         ):
             return None
         return Event.NOTIFY
-
-    def _harmless(self, event: Event) -> bool:
-        """What the server should not have sent, but what can be passed over."""
-        if event is Event.ACKNOWLEDGE:
-            return self.state is not State.OPENING
-        if event is Event.CHANGE:
-            return self.state is State.OPENING
-        # Only a subscription can be torn down by the server. Whoever waits goes on waiting.
-        return event is Event.WITHDRAW and self.state is State.OPEN
 
 
 class ServerExchange:
