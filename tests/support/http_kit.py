@@ -1,8 +1,10 @@
 """What the tests of the HTTP server side share: a handler to serve, and a client made of bytes."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -26,6 +28,14 @@ BOTH = "application/json, text/event-stream"
 def note(method: str, **params: Any) -> bytes:
     """A notification, encoded."""
     return jsonrpc.encode_notification(method, params)
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until something has become true."""
+    with trio.fail_after(seconds):
+        await trio.lowlevel.checkpoint()
+        while not condition():  # noqa: ASYNC110 (nothing tells)
+            await trio.sleep(0.002)
 
 
 class FakeHandler:
@@ -109,9 +119,8 @@ class FakeHandler:
         self.draining = True
         for stream in self.streams:
             stream.close()
-        with trio.move_on_at(deadline):
-            while self.streams:
-                await trio.sleep(0.005)
+        with contextlib.suppress(trio.TooSlowError):
+            await until(lambda: not self.streams, deadline - trio.current_time())
 
     def publish(self, frame: bytes = b"") -> None:
         """Write a frame to every subscription."""
@@ -120,9 +129,7 @@ class FakeHandler:
 
     async def opened(self, count: int) -> None:
         """Wait until so many subscriptions are open."""
-        with trio.fail_after(10):
-            while len(self.streams) != count:
-                await trio.sleep(0.002)
+        await until(lambda: len(self.streams) == count)
 
 
 def message(method: str, request_id: Any = 1, **params: Any) -> dict[str, Any]:
@@ -183,7 +190,7 @@ class Peer:
     async def more(self) -> None:
         data = await self.stream.receive_some(65536)
         if not data:
-            raise EOFError(self.buffer)
+            raise EOFError(self.buffer[:200])
         self.buffer += data
 
     async def read_until(self, mark: bytes) -> bytes:
@@ -208,7 +215,8 @@ class Peer:
         """Read a whole response."""
         response = await self.head()
         if response.headers.get("transfer-encoding") == "chunked":
-            response.body = b"".join([chunk async for chunk in self.chunks()])
+            while chunk := await self.chunk():
+                response.body += chunk
         else:
             response.body = await self.read_exactly(int(response.headers["content-length"]))
         return response
@@ -217,10 +225,6 @@ class Peer:
         """Read one chunk of a body; empty at its end."""
         data = await self.read_exactly(int(await self.read_until(b"\r\n"), 16) + 2)
         return data[:-2]
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while chunk := await self.chunk():
-            yield chunk
 
     async def event(self) -> Any:
         """Read one event of a stream: its message, or None for a comment."""
@@ -285,14 +289,10 @@ async def running(
     config.bind = ["127.0.0.1:0"]
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-
-        async def serve(task_status: trio.TaskStatus[list[str]]) -> None:
-            await serve_hypercorn(
-                handler, config, shutdown_trigger=stop.wait, task_status=task_status, **options
-            )
-
-        urls = await nursery.start(serve)
+        serve = partial(serve_hypercorn, shutdown_trigger=stop.wait, **options)
+        urls = await nursery.start(serve, handler, config)
         port = int(urls[0].rpartition(":")[2])
         with trio.fail_after(30):
+            await trio.lowlevel.checkpoint()
             yield Running(handler, port, urls, stop, nursery)
         stop.set()
