@@ -260,8 +260,8 @@ class CountingBuffer(bytearray):
 @pytest.mark.parametrize(
     "data",
     [
-        *(b"x" * 100_000, b"data: " + b"x" * 100_000 + b"\n\n", b"data: x\n" * 12_500 + b"\n"),
-        *(b"data\n" * 20_000, b":\n" * 50_000, b"\r" * 100_000, b"data: x\r\n\r\n" * 10_000),
+        *(b"x" * 10_000, b"data: " + b"x" * 10_000 + b"\n\n", b"data: x\n" * 1250 + b"\n"),
+        *(b"data\n" * 2000, b":\n" * 5000, b"\r" * 10_000, b"data: x\r\n\r\n" * 1000),
     ],
     ids=["no line end", "one event", "data lines", "empty data", "comments", "CRs", "events"],
 )
