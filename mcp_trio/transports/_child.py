@@ -22,6 +22,8 @@ _SHOWN: Final = 2000
 """How many of them an error message shows."""
 _LEFTOVERS: Final = 0.25
 """Seconds that helper processes get after SIGTERM, when the server itself has ended already."""
+_KILLED: Final = 0.1
+"""Seconds for them to vanish after SIGKILL. Where nobody reaps orphans, they never do."""
 _REAPED: Final = 1.0
 """Seconds to wait for a process to vanish that has been killed."""
 
@@ -117,22 +119,23 @@ class Child:
 
         Standard input is closed; after `grace` seconds the group gets SIGTERM, after as many
         again SIGKILL. What waits here is the end of the process, not that of its pipes: a helper
-        may hold those open. The caller shields this; it takes no more than `2 * grace` + 1 s.
+        may hold those open. The caller shields this; it takes at most `2 * grace` + 1.5 s.
         """
         await trio.aclose_forcefully(self.stdin)
         with trio.move_on_after(grace):
             await self._process.wait()
-        if self._process.poll() is not None:
-            await self._sweep()
-            return
-        self._signal(signal.SIGTERM)
-        with trio.move_on_after(grace):
-            await self._process.wait()
-        self._signal(signal.SIGKILL)
-        with trio.move_on_after(_REAPED):
-            await self._process.wait()
+        if self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            with trio.move_on_after(grace):
+                await self._process.wait()
+        if self._process.poll() is None:
+            self._signal(signal.SIGKILL)
+            with trio.move_on_after(_REAPED):
+                await self._process.wait()
         if self._process.poll() is None:
             logger.error("the server %s cannot be killed (process %d)", self._name, self._group)
+        else:
+            await self._sweep()
 
     async def close(self) -> None:
         """Close the pipes that are read. To be called when nothing is to be read any more."""
@@ -141,13 +144,14 @@ class Child:
 
     async def _sweep(self) -> None:
         """End what the server has left behind in its group."""
-        if self._signal(signal.SIGTERM):
-            with trio.move_on_after(_LEFTOVERS):
+        for number, seconds in ((signal.SIGTERM, _LEFTOVERS), (signal.SIGKILL, _KILLED)):
+            if not self._signal(number):
+                break
+            with trio.move_on_after(seconds):
                 while True:  # there is nothing to wait on: they are no children of ours
                     await trio.sleep(0.01)
                     if not self._signal(0):
-                        return
-            self._signal(signal.SIGKILL)
+                        break
         await trio.lowlevel.checkpoint()
 
     def _signal(self, number: int) -> bool:
