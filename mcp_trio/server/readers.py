@@ -30,7 +30,7 @@ Reader = Callable[[Any, str], Any]
 """Turns a JSON value, found at a path, into the Python one, or raises `Mismatch`."""
 
 
-class Mismatch(ValueError):  # noqa: N818
+class Mismatch(ValueError):
     """A value is not what its schema says.
 
     Attributes:
