@@ -83,10 +83,10 @@ class FakeHandler:
         if self.graceful:
             exchange.end_gracefully = lambda reason: send.close()
         with send, receive:
-            await exchange.send(note("notifications/subscriptions/acknowledged"))
             self.streams.append(send)
             self.exchanges.append(exchange)
             try:
+                await exchange.send(note("notifications/subscriptions/acknowledged"))
                 async for frame in receive:
                     await exchange.send(frame)
             finally:
