@@ -72,11 +72,6 @@ class Child:
         self._on_stderr = on_stderr
         self._stderr_ended = trio.Event()
 
-    @property
-    def pid(self) -> int:
-        """The id of the process, which is that of its group too."""
-        return self._group
-
     async def drain_stderr(self) -> None:
         """Read standard error until it ends: a process blocks on a full pipe."""
         try:
