@@ -1,0 +1,58 @@
+"""The transports, each as a fixture value: what opens a server and a client at the wire."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from wire_http import open_http
+from wire_kit import Children, Open, open_lines, open_memory, open_stdio
+
+
+@pytest.fixture(scope="session")
+def children() -> Iterator[Children]:
+    """Server processes for all tests."""
+    children = Children()
+    yield children
+    children.end()
+
+
+def _opener(transport: str, children: Children) -> Open:
+    if transport == "stdio":
+        return partial(open_stdio, children)
+    return {"memory": open_memory, "lines": open_lines, "http": open_http}[transport]
+
+
+@pytest.fixture(params=["memory", "lines", "stdio", "http"])
+def connect(request: pytest.FixtureRequest, children: Children) -> Open:
+    """Every transport in turn."""
+    return _opener(request.param, children)
+
+
+@pytest.fixture(params=["lines", "stdio", "http"])
+def connect_by_bytes(request: pytest.FixtureRequest, children: Children) -> Open:
+    """Those that can carry what is no message at all."""
+    return _opener(request.param, children)
+
+
+@pytest.fixture(params=["memory", "lines", "http"])
+def connect_twice(request: pytest.FixtureRequest, children: Children) -> Open:
+    """Those over which one server has several clients."""
+    return _opener(request.param, children)
+
+
+@pytest.fixture(params=["lines", "stdio"])
+def connect_by_lines(request: pytest.FixtureRequest, children: Children) -> Open:
+    """Those where all requests share one channel."""
+    return _opener(request.param, children)
+
+
+@pytest.fixture
+def connect_by_http(children: Children) -> Open:
+    """HTTP alone."""
+    return _opener("http", children)
+
+
+@pytest.fixture
+def connect_by_stdio(children: Children) -> Open:
+    """A process of its own alone."""
+    return _opener("stdio", children)
