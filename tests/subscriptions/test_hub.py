@@ -258,7 +258,9 @@ async def test_pulling_after_the_end_says_closed(nursery: trio.Nursery) -> None:
                 await handle.receive()
 
 
-async def test_a_second_pull_at_the_same_time_is_an_error(nursery: trio.Nursery) -> None:
+async def test_a_second_pull_at_the_same_time_is_an_error(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S-26: whether the first waits for an event or is about to get one."""
     hub = Hub()
     handle = await listen(hub, tools_list_changed=True)
@@ -271,13 +273,16 @@ async def test_a_second_pull_at_the_same_time_is_an_error(nursery: trio.Nursery)
         await handle.receive()
     await trio.testing.wait_all_tasks_blocked()
     hub.publish(ToolsListChanged())
-    nursery.start_soon(handle.receive)
-    async with trio.open_nursery() as inner:
+    refused = []
 
-        @inner.start_soon
-        async def _() -> None:
-            with pytest.raises(trio.BusyResourceError):
-                await handle.receive()
+    async def second_pull() -> None:
+        with pytest.raises(trio.BusyResourceError) as caught:
+            await handle.receive()
+        refused.append(caught.value)
+
+    monkeypatch.setattr(trio.lowlevel, "checkpoint", second_pull)
+    assert await handle.receive() == ToolsListChanged()
+    assert len(refused) == 1
 
 
 async def test_a_cancelled_pull_loses_nothing(nursery: trio.Nursery) -> None:
@@ -642,3 +647,59 @@ async def test_one_hub_serves_one_run_at_a_time() -> None:
     await trio.to_thread.run_sync(thread.join)
     assert "another trio.run" in str(failures[0])
     assert hub.statistics().subscriptions == 1
+
+
+# Many
+
+
+async def test_a_waiting_listener_takes_a_sub_resource_at_once(nursery: trio.Nursery) -> None:
+    hub = Hub(sub_resources=True)
+    handle = await listen(hub, "d://d")
+    got: list[Event] = []
+
+    @nursery.start_soon
+    async def pull() -> None:
+        got.append(await handle.receive())
+
+    await trio.testing.wait_all_tasks_blocked()
+    event = ResourceUpdated("d://d/a")
+    assert hub.publish(event) == PublishReport(1, delivered=1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert got == [event]
+
+
+async def test_a_listener_that_never_reads_costs_a_bounded_amount() -> None:
+    """W20: 20,000 changes wait as a handful of keys, and another listener hears each one."""
+    hub = Hub(sub_resources=True, max_sub_resources=10, max_data_events=10)
+    wanted = {"tools_list_changed": True, "extensions": {"x": 1}}
+    await listen(hub, "n://a", "n://b", **wanted)
+    reader = await listen(hub, "n://a", "n://b", **wanted)
+    for number in range(5_000):
+        hub.publish(ToolsListChanged())
+        hub.publish(ResourceUpdated("n://a"))
+        hub.publish(ResourceUpdated(f"n://b/{number}"))
+        hub.publish(data(number))
+        for expected in ToolsListChanged, ResourceUpdated, ResourceUpdated, ExtensionEvent:
+            assert type(await reader.receive()) is expected
+    stalled, reading = hub.statistics(per_listener=True).listeners
+    # The tools, n://a, n://b for all that lies below it, and ten events with data.
+    assert stalled.queued == 1 + 1 + 1 + 10
+    assert reading.queued == 0
+    assert reading.dropped == 0
+
+
+async def test_listeners_that_come_and_go_leave_nothing() -> None:
+    """W19: a thousand of them on shared and on own URIs, leaving in another order."""
+    hub = Hub()
+    handles = [
+        await listen(hub, "n://shared", f"n://{n}", f"n://{n % 7}/", tools_list_changed=True)
+        for n in range(1_000)
+    ]
+    assert hub.publish(ResourceUpdated("n://shared")).matched == 1_000
+    for handle in handles[::2] + handles[1::2][::-1]:
+        await handle.aclose(COMPLETE)
+    index = hub._index
+    assert not index._uris._one
+    assert not index._uris._many
+    assert not any(index._kinds.values())
+    assert hub.publish(ResourceUpdated("n://shared")) == NOBODY
