@@ -105,6 +105,8 @@ class HardenedConnection(TCPServer):
         self._idle = True
         self._ending = False
         self._dead = False
+        self._hold = False
+        self._held = b""
         self._sends = 0
         self._slow: set[trio.CancelScope] = set()
 
@@ -148,7 +150,7 @@ class HardenedConnection(TCPServer):
             if self._shared.upgrades:
                 self.protocol = ProtocolWrapper(*arguments, alpn)
             else:
-                self.protocol = Http1(self._on_recycled, *arguments)
+                self.protocol = Http1(self._on_recycled, self._on_head, *arguments)
             await self.protocol.initiate()
             self._set_idle(idle=True)
             with self._reader, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -218,22 +220,30 @@ class HardenedConnection(TCPServer):
         # The kernel is asked directly. It mostly takes the bytes, and then nobody is woken up;
         # a writer that never waits elsewhere yields now and then, so that it starves nobody.
         # Yielding is shielded because Hypercorn's state would not survive being left half way.
+        if self._hold:
+            self._hold, self._held = False, data
+            return  # noqa: ASYNC910 (see above)
+        if self._held:
+            data, self._held = self._held + data, b""
+        if data and not self._dead:
+            sent = 0
+            if self._socket is not None and not self._slow:
+                try:
+                    sent = os.write(self._socket.fileno(), data)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    await self._die()
+                    return  # noqa: ASYNC910 (the connection has ended)
+            if sent < len(data):
+                await self._write_rest(memoryview(data)[sent:])
         self._sends += 1
         if self._dead or not self._sends % SENDS_PER_YIELD:
             await trio.lowlevel.cancel_shielded_checkpoint()
-        if self._dead or not data:
-            return  # noqa: ASYNC910 (see above)
-        sent = 0
-        if self._socket is not None and not self._slow:
-            try:
-                sent = os.write(self._socket.fileno(), data)
-            except BlockingIOError:
-                pass
-            except OSError:
-                await self._die()
-                return
-        if sent < len(data):
-            await self._write_rest(memoryview(data)[sent:])
+
+    def _on_head(self) -> None:
+        # Head and body leave in one piece. At the latest the end of the body takes it along.
+        self._hold = True
 
     async def _write_rest(self, rest: memoryview) -> None:  # noqa: ASYNC910 (the lock waits)
         # Shielded, because half a chunk would spoil the stream; with a deadline, because a

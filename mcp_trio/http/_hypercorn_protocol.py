@@ -13,6 +13,7 @@ from typing import Any
 import h11
 import trio
 from hypercorn.config import Config
+from hypercorn.protocol.events import Event, Response
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup, _handle
 
@@ -140,15 +141,20 @@ class Http1(H11Protocol):
 
     Args:
         on_recycled: called when the next request can be read and part of it is here already.
+        on_head: called before the head of a response whose length is known is sent: more will
+            follow at once.
         arguments: Hypercorn's own.
     """
 
-    def __init__(self, on_recycled: Callable[[], None], *arguments: Any) -> None:
+    def __init__(
+        self, on_recycled: Callable[[], None], on_head: Callable[[], None], *arguments: Any
+    ) -> None:
         super().__init__(*arguments)
         self.connection: Wire = Wire(
             h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
         )
         self._on_recycled = on_recycled
+        self._on_head = on_head
 
     @property
     def waiting(self) -> int:
@@ -164,6 +170,12 @@ class Http1(H11Protocol):
     async def resume(self) -> None:  # noqa: ASYNC910 (as far as the bytes at hand go)
         """Go on with what came behind the last request."""
         await self._handle_events()
+
+    async def stream_send(self, event: Event) -> None:  # noqa: ASYNC910 (as Hypercorn's)
+        """Send what the application has to say."""
+        if type(event) is Response and any(name == b"content-length" for name, _ in event.headers):
+            self._on_head()
+        await super().stream_send(event)
 
     async def _maybe_recycle(self) -> None:  # noqa: ASYNC910 (the signature is Hypercorn's)
         waiting = self.connection.waiting
