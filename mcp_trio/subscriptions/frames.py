@@ -33,7 +33,7 @@ __all__ = [
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 META_DROPPED: Final = "org.mcp-trio/dropped"
-"""Our own key in the `_meta` of an event: how many before it were lost; absent: none."""
+"""Our own key in the `_meta` of an event, or of the final result: how many before it were lost."""
 
 Template = tuple[bytes, bytes]
 """What stands before and after the subscription id."""
@@ -137,9 +137,19 @@ _ACK_PREFIX: Final = _prefix(ACKNOWLEDGED)
 
 
 def completion_result(
-    request_id: jsonrpc.RequestId, server_info: dict[str, Any] | None, end: End
+    request_id: jsonrpc.RequestId,
+    server_info: dict[str, Any] | None,
+    end: End,
+    dropped: int = 0,
 ) -> dict[str, Any]:
-    """The result that ends a subscription gracefully, with its reason for those who know it."""
+    """The result that ends a subscription gracefully, with its reason for those who know it.
+
+    Args:
+        request_id: the id of the subscription.
+        server_info: name and version of the server.
+        end: why, and when to try again.
+        dropped: how many events at its end were lost.
+    """
     reason: dict[str, Any] = {"reason": end.reason}
     if end.retry_after is not None:
         reason["retryAfterMs"] = max(0, round(end.retry_after * 1000))
@@ -147,4 +157,6 @@ def completion_result(
     if server_info is not None:
         result_meta[meta.META_SERVER_INFO] = server_info
     result_meta[meta.META_END] = reason
+    if dropped:
+        result_meta[META_DROPPED] = dropped
     return {"resultType": "complete", "_meta": result_meta}

@@ -100,7 +100,7 @@ class Hub(SubscriptionSource):
         self._index = self._registry.index
         self._listeners = self._registry.listeners
         self._data_keys = itertools.count()
-        self._draining = False
+        self._drained_in: trio.lowlevel.TrioToken | None = None
         self._thread: int | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._published = self._coalesced = self._dropped = self._overflowed = 0
@@ -290,12 +290,12 @@ class Hub(SubscriptionSource):
         """
         await trio.lowlevel.checkpoint()
         # From here on there is no checkpoint: the caller gets the handle or nothing was done.
-        if self._draining:
+        token = trio.lowlevel.current_trio_token()
+        if self._drained_in is token:
             raise errors.ServerBusy("shutting down")
         if not self._listeners:
-            self._token = trio.lowlevel.current_trio_token()
-            self._thread = threading.get_ident()
-        elif self._token is not trio.lowlevel.current_trio_token():
+            self._token, self._thread = token, threading.get_ident()
+        elif self._token is not token:
             raise RuntimeError("this hub serves another trio.run")
         fields = {"taskIds", *wanted.extensions}
         return self._registry.add(narrow_by_capabilities(wanted, self.kinds, fields))
@@ -314,7 +314,9 @@ class Hub(SubscriptionSource):
             listener.complete(end)
 
     async def drain(self, deadline: float = math.inf, *, retry_after: float | None = None) -> None:
-        """`close` with the reason ``"shutdown"``, for good, and wait until all are closed.
+        """`close` with the reason ``"shutdown"``, and wait until all are closed.
+
+        From now on, for the rest of this `trio.run`, opening raises `errors.ServerBusy`.
 
         Args:
             deadline: when to stop waiting, as a moment of `trio.current_time` in seconds.
@@ -322,7 +324,7 @@ class Hub(SubscriptionSource):
 
         Cancelling stops the waiting; the hub stays shut.
         """
-        self._draining = True
+        self._drained_in = trio.lowlevel.current_trio_token()
         self.close("shutdown", retry_after=retry_after)
         with trio.CancelScope(deadline=deadline):
             await self._registry.wait_all_closed()

@@ -61,6 +61,7 @@ class OpenSubscription:
     __slots__ = (
         "_end",
         "_handle",
+        "_lost",
         "_scope",
         "_stop_at",
         "acknowledged",
@@ -77,6 +78,7 @@ class OpenSubscription:
         self._end: End | None = None
         self._handle: SourceHandle | None = None
         self._stop_at = math.inf
+        self._lost = 0  # events that carry data, of which the client has not been told yet
         # While the source is opened, and while one that may not end itself is pulled.
         self._scope: trio.CancelScope | None = None
 
@@ -161,7 +163,6 @@ class OpenSubscription:
         if not accepted:
             return End("nothing-granted")
         unbounded = handle.ends_itself and expires_at == math.inf
-        dropped = 0
         while True:
             try:
                 if unbounded:
@@ -173,29 +174,27 @@ class OpenSubscription:
             except Exception as problem:
                 raise _source_failed("failed", problem) from problem
             if isinstance(event, EventsDropped):
-                dropped += event.count
+                self._lost += event.count
                 continue
             if not is_event(event):
                 raise _source_failed(f"returned no event but {event!r}")
             if isinstance(event, Resync):
                 await trio.lowlevel.checkpoint()
                 for cue in accepted.cues():
-                    await self._write(cue, encoded_id, 0, exchange)
+                    await self._write(cue, encoded_id, exchange)
             elif not accepted.matches(event, sub_resources=sub_resources):
                 # Not this client's concern. Other tasks get a turn even so.
                 await trio.lowlevel.checkpoint()
             else:
-                await self._write(event, encoded_id, dropped, exchange)
-                dropped = 0
+                await self._write(event, encoded_id, exchange)
 
-    async def _write(
-        self, event: Event, encoded_id: bytes, dropped: int, exchange: FrameWriter
-    ) -> None:
+    async def _write(self, event: Event, encoded_id: bytes, exchange: FrameWriter) -> None:
         try:
-            frame = frames.event_frame(event, encoded_id, dropped)
+            frame = frames.event_frame(event, encoded_id, self._lost)
         except (TypeError, ValueError) as problem:
             raise _source_failed("returned what cannot be sent", problem) from problem
         await exchange.send(frame)
+        self._lost = 0
         self.written += 1
         self.last_write = trio.current_time()
 
@@ -297,7 +296,7 @@ async def run_subscription(
         except Exception:
             log.exception("a subscription source failed to close")
         del reason  # it may hold an exception, which holds this frame
-    return frames.completion_result(request_id, server_info, end)
+    return frames.completion_result(request_id, server_info, end, subscription._lost)  # noqa: SLF001
 
 
 def _check_narrowed(handle: SourceHandle, granted: SubscriptionFilter) -> SubscriptionFilter:

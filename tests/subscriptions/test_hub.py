@@ -366,6 +366,21 @@ async def test_drain_waits_for_the_last_one(
         await listen(hub, tools_list_changed=True)
 
 
+def test_a_drain_is_for_one_run() -> None:
+    """A hub that is made once serves the next run again, as tests and reloads want it."""
+    hub = Hub()
+
+    async def main() -> None:
+        handle = await listen(hub, tools_list_changed=True)
+        await handle.aclose(COMPLETE)
+        await hub.drain()
+        with pytest.raises(errors.ServerBusy):
+            await listen(hub, tools_list_changed=True)
+
+    trio.run(main)
+    trio.run(main)
+
+
 async def test_open_is_all_or_nothing_under_cancellation() -> None:
     """S-28: a cancelled open leaves nothing in the hub."""
     hub = Hub()

@@ -528,12 +528,16 @@ async def test_a_loss_is_told_with_the_next_event() -> None:
         ToolsListChanged(),
         event,
         event,
+        EventsDropped(7),
         trio.EndOfChannel(),
     )
     wire = Wire()
-    await run(source, wire, SubscriptionFilter(extensions={"x": 1}), extension_fields={"x"})
+    result = await run(
+        source, wire, SubscriptionFilter(extensions={"x": 1}), extension_fields={"x"}
+    )
     dropped = [frame["params"]["_meta"].get("org.mcp-trio/dropped") for frame in wire.frames]
     assert dropped == [None, None, 5, None]
+    assert result["_meta"]["org.mcp-trio/dropped"] == 7
 
 
 @pytest.mark.parametrize(
