@@ -109,7 +109,9 @@ class WatchedFolder:
         self.server = Server("watch-folder", version="1.0", hub=self.hub)
         self._served: dict[str, Stamp] = {}
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(  # noqa: ASYNC114, ASYNC128 - it is the thread that says it has started
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
         """Watch until cancelled. Started once the files that are there already are served."""
         stopped = threading.Event()
         try:
