@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,12 @@ def more() -> Server:
         subprocess.run(["echo", "echoed"], check=True)  # noqa: ASYNC221, S607
         read = subprocess.run(["cat"], check=True, capture_output=True)  # noqa: ASYNC221, S607
         return f"{read.stdout.decode()!r}"
+
+    @server.tool
+    def block(seconds: float) -> str:
+        """Keep a thread busy, which nothing can cancel."""
+        time.sleep(seconds)
+        return "blocked"
 
     @server.tool
     def publish_from_thread(uri: str) -> str:

@@ -394,9 +394,9 @@ class LineWire(WireClient):
         """Take what comes for a request that is yet to be sent."""
         exchange = LineExchange(message, self)
         self._routes[type(exchange.id), exchange.id] = exchange
-        token = message["params"].get("_meta", {}).get("progressToken")
-        if token is not None:
-            self._tokens[type(token), token] = exchange
+        meta = message["params"].get("_meta")
+        if isinstance(meta, dict) and "progressToken" in meta:
+            self._tokens[type(meta["progressToken"]), meta["progressToken"]] = exchange
         return exchange
 
     def forget(self, exchange: LineExchange) -> None:
