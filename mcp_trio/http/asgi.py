@@ -50,12 +50,14 @@ def asgi_app(
         options: `allowed_hosts` and `allowed_origins` (sequences of str; by default this
             machine's own names), `max_body` (bytes; by default 4 MiB), `body_timeout` (seconds;
             by default 30) and `keepalive` (seconds without a write after which a stream gets a
-            comment; by default 15).
+            comment; by default 15, and `math.inf` for never).
 
     Raises:
-        ValueError: a host or origin to be allowed is malformed.
+        ValueError: a host or origin to be allowed is malformed, or `keepalive` is not positive.
     """
     keepalive = options.pop("keepalive", KEEPALIVE)
+    if not keepalive > 0:
+        raise ValueError("keepalive is a number of seconds greater than 0")
     endpoint = Endpoint(handler, **options)  # type: ignore[misc]
     place = path.rstrip("/")
 

@@ -25,7 +25,12 @@ from mcp_trio.http.exchange import (
     status_of,
 )
 from mcp_trio.protocol import hosts, jsonrpc, media, meta
-from mcp_trio.protocol.headers import Headers, verify_standard, verify_version
+from mcp_trio.protocol.headers import (
+    VERSION_HEADER,
+    Headers,
+    verify_standard,
+    verify_version,
+)
 from mcp_trio.transports.abc import Handler, Principal
 
 __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
@@ -226,6 +231,10 @@ class Endpoint:
     def _check_request(self, request: jsonrpc.Request, headers: Headers) -> None:
         supported = self._handler.supported_versions
         verify_version(headers, request.params, supported=supported)
+        if meta.read_version(request.params) is None and headers[VERSION_HEADER] not in supported:
+            # A client of an older revision, which says its version only here.
+            requested = headers[VERSION_HEADER]
+            raise errors.UnsupportedProtocolVersion(requested=requested, supported=supported)
         meta.parse_meta(request.params, supported)
         verify_standard(headers, request.method, request.params)
         if not self._handler.knows(request.method):

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import tracemalloc
 import weakref
 from collections.abc import AsyncIterator
@@ -168,6 +169,20 @@ async def test_the_interval_can_be_set(autojump_clock: trio.testing.MockClock) -
     async with listening(asgi_app(handler, keepalive=2), handler, host):
         await trio.sleep(7)
         assert host.pieces[1:] == [b":\n\n"] * 3
+        host.leave()
+
+
+@pytest.mark.parametrize("keepalive", [0, -1, float("nan")])
+def test_the_interval_is_positive(keepalive: float) -> None:
+    with pytest.raises(ValueError, match="keepalive"):
+        asgi_app(FakeHandler(), keepalive=keepalive)
+
+
+async def test_comments_can_be_switched_off(autojump_clock: trio.testing.MockClock) -> None:
+    handler, host = FakeHandler(), listen()
+    async with listening(asgi_app(handler, keepalive=math.inf), handler, host):
+        await trio.sleep(1000)
+        assert len(host.pieces) == 1
         host.leave()
 
 

@@ -438,6 +438,18 @@ async def test_an_unsupported_version_names_those_that_are() -> None:
     assert body["error"]["data"] == {"supported": ["2026-07-28"], "requested": "2099-01-01"}
 
 
+async def test_a_request_of_an_older_revision_is_told_what_is_supported() -> None:
+    """W79: it names its version in the header alone, or nowhere."""
+    old = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    status, _, body = await ask(old, mcp_protocol_version="2025-11-25")
+    assert (status, body["error"]["code"]) == (400, -32022)
+    assert body["error"]["data"] == {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+    initialize = {**old, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    status, _, body = await ask(initialize, mcp_protocol_version=None, mcp_method=None)
+    assert (status, body["error"]["code"]) == (400, -32020)
+    assert "2026-07-28" in body["error"]["message"]
+
+
 async def test_the_required_meta_is_checked() -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
     status, _, body = await ask(message("tools/list", _meta=meta))

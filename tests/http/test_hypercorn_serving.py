@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import os
 import socket
 import struct
 import tracemalloc
@@ -214,6 +215,20 @@ async def test_an_upgrade_is_none() -> None:
             await trio.sleep(0.05)
             peer.stream.socket.close()
             await gone(server)
+
+
+async def test_a_write_that_fails_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should the kernel say so before a read does."""
+    async with running() as server, server.connect() as peer:
+        await peer.listen()
+
+        def fail(fd: int, data: bytes) -> int:
+            raise BrokenPipeError
+
+        monkeypatch.setattr(os, "write", fail)
+        server.handler.publish()
+        await gone(server)
+        monkeypatch.undo()
 
 
 # Stalling
