@@ -34,7 +34,7 @@ async def until(condition: Callable[[], object], seconds: float = 10) -> None:
     """Wait until something has become true."""
     with trio.fail_after(seconds):
         await trio.lowlevel.checkpoint()
-        while not condition():  # noqa: ASYNC110 (nothing tells)
+        while not condition():
             await trio.sleep(0.002)
 
 
