@@ -219,7 +219,7 @@ class HttpWire(WireClient):
 
     @asynccontextmanager
     async def another(self) -> AsyncIterator["HttpWire"]:
-        client = HttpWire(self.port, self.server)
+        client = HttpWire(self.port, self.server, receive_buffer=self.receive_buffer)
         try:
             yield client
         finally:
