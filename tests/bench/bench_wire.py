@@ -56,16 +56,24 @@ def response_end(data: bytes | bytearray) -> int | None:
     head = bytes(data[:head_end]).lower()
     body = head_end + 4
     if b"transfer-encoding: chunked" in head:
-        last = data.find(b"0\r\n\r\n", body)
-        while last >= 0 and last != body and data[last - 2 : last] != b"\r\n":
-            last = data.find(b"0\r\n\r\n", last + 1)
-        return None if last < 0 else last + 5
+        return _chunks_end(data, body)
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b":")
         if name == b"content-length":
             end = body + int(value)
             return end if len(data) >= end else None
     return body
+
+
+def _chunks_end(data: bytes | bytearray, at: int) -> int | None:
+    while (line_end := data.find(b"\r\n", at)) >= 0:
+        size = int(data[at:line_end], 16)
+        at = line_end + 2 + size + 2
+        if at > len(data):
+            return None
+        if size == 0:
+            return at
+    return None
 
 
 def is_last(data: bytes | bytearray) -> bool:
