@@ -516,11 +516,18 @@ class Children:
     def __init__(self) -> None:
         self._idle: dict[str, list[subprocess.Popen[bytes]]] = {}
 
-    def take(self, kind: str) -> "subprocess.Popen[bytes]":
-        """A process that serves on pipes, and has served nobody or a client that was content."""
+    def take(self, kind: str, *, spare: bool = False) -> "subprocess.Popen[bytes]":
+        """A process that serves on pipes, and has served nobody or a client that was content.
+
+        Where it will not be given back, a `spare` starts meanwhile for whoever comes next.
+        """
         idle = self._idle.setdefault(kind, [])
-        if idle:
-            return idle.pop()
+        process = idle.pop() if idle else self._start(kind)
+        if spare and not idle:
+            idle.append(self._start(kind))
+        return process
+
+    def _start(self, kind: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             contract_server.command(kind), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -557,7 +564,7 @@ async def open_stdio(
     children: Children, kind: str = "everything", *, keep: bool = True
 ) -> AsyncIterator[StdioWire]:
     """A server in a process of its own; `keep` it for other tests if this one ends well."""
-    process = children.take(kind)
+    process = children.take(kind, spare=not keep)
     try:
         with _fd_streams(process) as (stdout, stdin):
             async with trio.open_nursery() as nursery:
