@@ -155,13 +155,14 @@ async def test_a_server_that_dies_fails_every_request(mode: str, message: str) -
 
 async def test_a_subscription_learns_of_the_death_of_its_server() -> None:
     """W17: `kill -9` ends it within a second, though nothing was happening."""
+    before = children()
     async with open_stdio_transport(odd("polite")) as transport:
         await ask(transport)
         params: dict[str, Any] = {"notifications": {}}
         async with transport.open_exchange("listen-1", exchange.LISTEN, params) as messages:
             await messages.receive()  # this server answers anything at once
         async with transport.open_exchange("listen-2", "silent", params) as messages:
-            (pid,) = children()
+            (pid,) = children() - before
             with takes(0, 1), pytest.raises(errors.ConnectionLost, match="killed by SIGKILL"):
                 os.kill(int(pid), signal.SIGKILL)
                 await messages.receive()
