@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from script_kit import PLAYS, Play
 from wire_http import open_http
 from wire_kit import Children, Open, open_lines, open_memory, open_stdio
 
@@ -56,3 +57,21 @@ def connect_by_http(children: Children) -> Open:
 def connect_by_stdio(children: Children) -> Open:
     """A process of its own alone."""
     return _opener("stdio", children)
+
+
+@pytest.fixture(params=["memory", "lines", "stdio", "http"])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a script as the server of a client, over every transport in turn."""
+    return PLAYS[request.param]
+
+
+@pytest.fixture(params=["lines", "stdio", "http"])
+def play_bytes(request: pytest.FixtureRequest) -> Play:
+    """Those over which a server can say what is no message, and go away."""
+    return PLAYS[request.param]
+
+
+@pytest.fixture(params=["lines", "stdio"])
+def play_lines(request: pytest.FixtureRequest) -> Play:
+    """Those where everything comes on one channel."""
+    return PLAYS[request.param]
