@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from mcp_trio import codec
-from mcp_trio.protocol import exchange, jsonrpc, lines, meta, versions
+from mcp_trio.protocol import jsonrpc, lines, meta, methods, versions
 from mcp_trio.transports import abc
 from mcp_trio.transports._service import open_services
 from mcp_trio.transports.client_lines import LineTransport
@@ -265,7 +265,7 @@ class ScriptedPeer(Wire):
     ) -> None:
         """Acknowledge a `subscriptions/listen`: all that it asks for, or what is given."""
         notifications = listen["params"]["notifications"] if accepted is None else accepted
-        await self.notify(exchange.ACKNOWLEDGED, {"notifications": notifications}, of=listen)
+        await self.notify(methods.ACKNOWLEDGED, {"notifications": notifications}, of=listen)
 
     async def complete(
         self, listen: Mapping[str, Any], *, end: Mapping[str, Any] | None = None
@@ -278,7 +278,7 @@ class ScriptedPeer(Wire):
 
     async def tear_down(self, listen: Mapping[str, Any]) -> None:
         """Send the server's `notifications/cancelled` for a subscription."""
-        await self.notify(exchange.CANCELLED, {"requestId": listen["id"]})
+        await self.notify(methods.CANCELLED, {"requestId": listen["id"]})
 
     async def cut(self, *, broken: bool = False) -> None:
         """End the connection both ways; `broken` as if a cable had been cut."""

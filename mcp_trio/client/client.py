@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
 from mcp_trio.client.subscription import EventHook, Subscription, open_subscription
-from mcp_trio.protocol import exchange, meta, versions
+from mcp_trio.protocol import meta, methods, versions
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.transports import abc
 
@@ -96,7 +96,7 @@ class Client:
             codec.EncodeError: the params hold what JSON cannot.
             errors.McpError: see the class.
         """
-        if method == exchange.LISTEN:
+        if method == methods.LISTEN:
             raise errors.LocalProtocolError(
                 "subscriptions/listen is a stream, not a request with one answer; use Client.listen"
             )

@@ -5,12 +5,12 @@ Source: specification, basic/index, "Responses"; basic/patterns/progress.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from mcp_trio import codec, errors, types
-from mcp_trio.protocol import exchange, jsonrpc
+from mcp_trio.protocol import exchange, jsonrpc, methods
 from mcp_trio.transports import abc
 
 __all__ = ["ProgressHandler", "check_result", "perform", "structure_result"]
@@ -18,8 +18,6 @@ __all__ = ["ProgressHandler", "check_result", "perform", "structure_result"]
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_PROGRESS: Final = "notifications/progress"
 
 ProgressHandler = Callable[[types.ProgressNotificationParams], Awaitable[object]]
 """Awaited with each progress notification of a request; `MemorySendChannel.send` is one."""
@@ -52,7 +50,7 @@ async def perform(
                 _log.debug("%s: dropped what is not its own", method)
             elif not isinstance(message, jsonrpc.Notification):
                 break
-            elif progress is not None and message.method == _PROGRESS:
+            elif progress is not None and message.method == methods.PROGRESS:
                 await _report(progress, message)
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):

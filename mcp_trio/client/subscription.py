@@ -14,7 +14,7 @@ import trio
 
 from mcp_trio import errors
 from mcp_trio.client import requests
-from mcp_trio.protocol import exchange, jsonrpc, meta
+from mcp_trio.protocol import exchange, jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import (
     CORE_EVENTS,
     Event,
@@ -23,7 +23,6 @@ from mcp_trio.subscriptions.events import (
     ResourceUpdated,
 )
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
-from mcp_trio.subscriptions.frames import META_DROPPED
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -101,7 +100,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         self.requested: SubscriptionFilter = requested
         self.acknowledged: SubscriptionFilter = SubscriptionFilter()
         self.end: SubscriptionEnd | None = None
-        self._life = exchange.ClientExchange(subscription_id, exchange.LISTEN)
+        self._life = exchange.ClientExchange(subscription_id, methods.LISTEN)
         self._messages = messages
         self._before_event = before_event
         self._waiting: deque[Event] = deque()
@@ -214,10 +213,10 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
             raise message.error
         elif isinstance(message, jsonrpc.ResultReply):
             self._end_gracefully(message.result)
-        elif message.method == exchange.CANCELLED:
+        elif message.method == methods.CANCELLED:
             reason = message.params.get("reason")
             self.end = SubscriptionEnd("cancelled", reason if isinstance(reason, str) else None)
-        elif message.method == exchange.ACKNOWLEDGED:
+        elif message.method == methods.ACKNOWLEDGED:
             self.acknowledged = self._read_acknowledgement(message.params)
         else:
             self._take_change(message)
@@ -242,7 +241,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         return granted
 
     def _end_gracefully(self, result: dict[str, Any]) -> None:
-        requests.check_result(exchange.LISTEN, result)
+        requests.check_result(methods.LISTEN, result)
         raw = result.get("_meta")
         said = raw.get(meta.META_END) if isinstance(raw, dict) else None
         reason = delay = None
@@ -260,7 +259,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
             self._ignore("not among what was granted")
             return
         raw = message.params.get("_meta")
-        dropped = raw.get(META_DROPPED) if isinstance(raw, dict) else None
+        dropped = raw.get(meta.META_DROPPED) if isinstance(raw, dict) else None
         if type(dropped) is int and dropped > 0:
             self._waiting.append(EventsDropped(dropped))
         self._waiting.append(event)
@@ -324,7 +323,7 @@ async def open_subscription(
     before_event: EventHook | None = None,
 ) -> AsyncGenerator[Subscription]:
     """Open a subscription; see `Client.listen`."""
-    async with transport.open_exchange(subscription_id, exchange.LISTEN, params) as messages:
+    async with transport.open_exchange(subscription_id, methods.LISTEN, params) as messages:
         subscription = Subscription(subscription_id, wanted, messages, before_event=before_event)
         await subscription._open(ack_timeout)  # noqa: SLF001 - opening is nobody else's business
         try:

@@ -18,7 +18,7 @@ import trio
 from mcp_trio.http import _pool, _target, _wire
 from mcp_trio.http._answer import HttpAnswer, HttpAnswerStatistics
 from mcp_trio.protocol import headers as protocol_headers
-from mcp_trio.protocol import jsonrpc, meta, versions
+from mcp_trio.protocol import jsonrpc, meta, methods, versions
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
 
 DEFAULT_MAX_MESSAGE: Final = 16 * 1024 * 1024
 """How many bytes one answer, or one event of a stream, may have."""
-
-_LISTEN: Final = "subscriptions/listen"
 
 _REPEATABLE: Final = frozenset(
     {
@@ -206,7 +204,7 @@ class HttpTransport(abc.Transport):
     ) -> AsyncGenerator[HttpAnswer]:
         version = meta.read_version(params) or versions.LATEST
         headers = self._request_headers(method, params, version, len(frame))
-        listening = method == _LISTEN
+        listening = method == methods.LISTEN
 
         async def send_afresh() -> _wire.HttpConnection:
             return await self._send(headers, frame, reuse=False)

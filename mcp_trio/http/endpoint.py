@@ -24,7 +24,7 @@ from mcp_trio.http.exchange import (
     json_headers,
     status_of,
 )
-from mcp_trio.protocol import hosts, jsonrpc, media, meta
+from mcp_trio.protocol import hosts, jsonrpc, media, meta, methods
 from mcp_trio.protocol.headers import (
     VERSION_HEADER,
     Headers,
@@ -39,9 +39,6 @@ MAX_BODY: Final = 4 * 1024 * 1024
 BODY_TIMEOUT: Final = 30.0
 
 NO_HEADERS: Final = Headers()
-
-_LISTEN: Final = "subscriptions/listen"
-_CANCELLED: Final = "notifications/cancelled"
 
 logger: Final = logging.getLogger("mcp_trio.http")
 
@@ -150,13 +147,13 @@ class Endpoint:
             message = jsonrpc.parse_client_message(await self._read_body(request))
             if isinstance(message, jsonrpc.Notification):
                 # Over HTTP a request is cancelled by closing its response.
-                if message.method != _CANCELLED:
+                if message.method != methods.CANCELLED:
                     self._handler.notify(message)
                 return Answer(202, [(b"content-length", b"0")])
             request_id = message.id
             self._check_request(message, request.headers)
-            if message.method == _LISTEN and not accepts.sse:
-                raise _RefusedError(406, f"{_LISTEN} is answered with {media.SSE} only")
+            if message.method == methods.LISTEN and not accepts.sse:
+                raise _RefusedError(406, f"{methods.LISTEN} is answered with {media.SSE} only")
             return Call(message, accepts, request.headers, request.principal)
         except _RefusedError as refused:
             return refused.answer  # noqa: ASYNC910 (refused by its head alone)

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeGuard
 import attrs
 
 from mcp_trio import codec, errors
+from mcp_trio.protocol import methods
 
 __all__ = [
     "MAX_STRING_ID_BYTES",
@@ -253,7 +254,7 @@ def encode_cancelled(request_id: RequestId, reason: str | None = None) -> bytes:
     params: dict[str, Any] = {"requestId": request_id}
     if reason is not None:
         params["reason"] = reason
-    return encode_notification("notifications/cancelled", params)
+    return encode_notification(methods.CANCELLED, params)
 
 
 def result_reply(request_id: RequestId, result: dict[str, Any]) -> Reply:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.transports.abc import Exchange, Principal
 
@@ -89,12 +89,12 @@ class Context:
             await trio.lowlevel.checkpoint()
             return
         self._last = progress
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        params: dict[str, Any] = {meta.PROGRESS_TOKEN: token, "progress": progress}
         if total is not None:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        frame = jsonrpc.encode_notification("notifications/progress", params)
+        frame = jsonrpc.encode_notification(methods.PROGRESS, params)
         # A task that outlives the handler must not get its report in behind the response.
         with trio.CancelScope() as scope:
             self._sending.add(scope)

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from mcp_trio import codec, errors, types
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
 from mcp_trio.server import failures
 from mcp_trio.server.announcer import Announcer
@@ -17,7 +17,7 @@ from mcp_trio.server.capabilities import capabilities, emitted_kinds
 from mcp_trio.server.core import CacheScope, Call, Core, cacheable, encoded_reply
 from mcp_trio.server.handlers import Threads
 from mcp_trio.server.limits import Limits
-from mcp_trio.server.listen import LISTEN, Subscriptions
+from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
 from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Event
@@ -258,7 +258,7 @@ class Server(Offers):
 
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""
-        if method == LISTEN:
+        if method == methods.LISTEN:
             return self._subscriptions is not None
         return method in self._methods
 
@@ -282,7 +282,7 @@ class Server(Offers):
         """
         self._in_progress += 1
         try:
-            if request.method == LISTEN and self._subscriptions is not None:
+            if request.method == methods.LISTEN and self._subscriptions is not None:
                 return await self._subscriptions.listen(request, exchange)
             return await self._serve(request, exchange)
         except errors.ErrorResponse as error:
@@ -301,7 +301,7 @@ class Server(Offers):
             self._in_progress -= 1
 
     async def _serve(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
-        if request.method == "initialize":
+        if request.method == methods.INITIALIZE:
             raise _no_handshake(request.params)
         params = request.params
         about = meta.parse_meta(params, SUPPORTED_VERSIONS)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, TypeGuard
 import attrs
 
 from mcp_trio import codec
+from mcp_trio.protocol import methods
 
 __all__ = [
     "CORE_EVENTS",
@@ -49,7 +50,7 @@ class _Encodable:
 class ToolsListChanged:
     """The list of tools has changed."""
 
-    method: ClassVar[str] = "notifications/tools/list_changed"
+    method: ClassVar[str] = methods.TOOLS_LIST_CHANGED
 
     @property
     def key(self) -> Hashable:
@@ -61,7 +62,7 @@ class ToolsListChanged:
 class PromptsListChanged:
     """The list of prompts has changed."""
 
-    method: ClassVar[str] = "notifications/prompts/list_changed"
+    method: ClassVar[str] = methods.PROMPTS_LIST_CHANGED
 
     @property
     def key(self) -> Hashable:
@@ -73,7 +74,7 @@ class PromptsListChanged:
 class ResourcesListChanged:
     """The list of resources, or of resource templates, has changed."""
 
-    method: ClassVar[str] = "notifications/resources/list_changed"
+    method: ClassVar[str] = methods.RESOURCES_LIST_CHANGED
 
     @property
     def key(self) -> Hashable:
@@ -95,7 +96,7 @@ class ResourceUpdated(_Encodable):
     """
 
     uri: str
-    method: ClassVar[str] = "notifications/resources/updated"
+    method: ClassVar[str] = methods.RESOURCE_UPDATED
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.uri, str):

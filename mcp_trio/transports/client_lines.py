@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc, lines, meta
+from mcp_trio.protocol import jsonrpc, lines, meta, methods
 from mcp_trio.transports import abc
 from mcp_trio.transports._service import RateLimitedLog, Services, open_services
 from mcp_trio.transports._writer import Line, LineWriter
@@ -153,7 +153,7 @@ class LineTransport(abc.Transport):
             token = None
         elif token in self._tokens:
             raise errors.LocalProtocolError(f"progress token {token!r} is already in use")
-        listens = method == exchange.LISTEN
+        listens = method == methods.LISTEN
         wants_log = not listens and request_meta.get(meta.META_LOG_LEVEL) is not None
         inbox = Inbox(coalescing=listens, max_waiting=self._max_waiting)
         route = _Route(request_id, method, token, wants_log, inbox)
@@ -181,7 +181,7 @@ class LineTransport(abc.Transport):
     def _cancel(self, route: _Route) -> None:
         route.over = True
         # `initialize` is the one request that must not be cancelled.
-        if route.method != "initialize" and self._lost is None:
+        if route.method != methods.INITIALIZE and self._lost is None:
             self._writer.put(lines.encode_line(jsonrpc.encode_cancelled(route.request_id)))
 
     def _remember(self, route: _Route) -> None:
@@ -277,7 +277,7 @@ class LineTransport(abc.Transport):
         if route is None:
             self._skip_unrouted(request_id, notification.method)
             return
-        if notification.method == exchange.CANCELLED:
+        if notification.method == methods.CANCELLED:
             route.over = True
         was_open = not route.inbox.ended
         route.inbox.put(notification)
@@ -287,15 +287,15 @@ class LineTransport(abc.Transport):
     def _subject(self, notification: jsonrpc.Notification) -> jsonrpc.RequestId | None:
         """The request that a notification is about, if there is such a request."""
         method, params = notification.method, notification.params
-        if method == "notifications/progress":
+        if method == methods.PROGRESS:
             token = params.get(meta.PROGRESS_TOKEN)
             route = self._tokens.get(token) if meta.is_progress_token(token) else None
             return None if route is None else route.request_id
-        if method == exchange.CANCELLED:
+        if method == methods.CANCELLED:
             return self._subscription(jsonrpc.cancelled_request_id(params))
         if (request_id := meta.subscription_id(params)) is not None:
             return self._subscription(request_id)
-        if method == "notifications/message":
+        if method == methods.LOG_MESSAGE:
             # It does not say whose it is; with one request that asked for such, it is clear.
             candidates = [route for route in self._routes.values() if route.wants_log]
             return candidates[0].request_id if len(candidates) == 1 else None
@@ -304,12 +304,12 @@ class LineTransport(abc.Transport):
     def _subscription(self, request_id: jsonrpc.RequestId | None) -> jsonrpc.RequestId | None:
         """The id, unless it is that of a request which is no subscription."""
         route = None if request_id is None else self._routes.get(request_id)
-        return request_id if route is None or route.method == exchange.LISTEN else None
+        return request_id if route is None or route.method == methods.LISTEN else None
 
     def _skip_unrouted(self, request_id: jsonrpc.RequestId | None, what: str) -> None:
         self._unrouted += 1
         late = request_id is not None and request_id in self._left
-        if late or what == "notifications/progress":
+        if late or what == methods.PROGRESS:
             return  # any race allows that
         self._log.warning("dropped what belongs to no open request", what[:100])
 

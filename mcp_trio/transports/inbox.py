@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc
+from mcp_trio.protocol import jsonrpc, methods
 
 __all__ = ["MAX_WAITING", "Inbox", "InboxStatistics"]
 
@@ -25,15 +25,15 @@ MAX_WAITING: Final = 1024
 
 _BY_METHOD: Final = frozenset(
     {
-        "notifications/tools/list_changed",
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        exchange.ACKNOWLEDGED,
-        exchange.CANCELLED,
+        methods.TOOLS_LIST_CHANGED,
+        methods.PROMPTS_LIST_CHANGED,
+        methods.RESOURCES_LIST_CHANGED,
+        methods.ACKNOWLEDGED,
+        methods.CANCELLED,
     }
 )
-_BY_PARAM: Final = {"notifications/resources/updated": "uri", "notifications/tasks": "taskId"}
-_KEEP_FIRST: Final = frozenset({exchange.ACKNOWLEDGED, exchange.CANCELLED})
+_BY_PARAM: Final = {methods.RESOURCE_UPDATED: "uri", "notifications/tasks": "taskId"}
+_KEEP_FIRST: Final = frozenset({methods.ACKNOWLEDGED, methods.CANCELLED})
 
 
 @attrs.frozen
@@ -114,7 +114,7 @@ class Inbox(trio.abc.ReceiveChannel[jsonrpc.Message]):
         return self._ended
 
     async def receive(self) -> jsonrpc.Message:
-        """Return the next message of the exchange.
+        """Return the next message of the methods.
 
         Cancelling loses nothing.
 

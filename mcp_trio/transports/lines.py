@@ -14,7 +14,7 @@ from typing import Final, Literal
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc, lines
+from mcp_trio.protocol import jsonrpc, lines, methods
 from mcp_trio.transports import abc
 from mcp_trio.transports._service import RateLimitedLog, Services, call_handler, open_services
 from mcp_trio.transports._writer import Line, LineWriter
@@ -88,7 +88,7 @@ class _LineExchange(abc.Exchange):
         self.connection = connection
         self.principal = connection.principal
         self.request_id = request.id
-        self.is_listen = request.method == exchange.LISTEN
+        self.is_listen = request.method == methods.LISTEN
         self.scope = trio.CancelScope()
         self.acknowledged = False
         self._connection = connection
@@ -247,7 +247,7 @@ class _Connection:
             services.start_soon(self._serve, request, line_exchange)
 
     def _notify(self, notification: jsonrpc.Notification) -> None:
-        if notification.method != exchange.CANCELLED:
+        if notification.method != methods.CANCELLED:
             try:
                 self._handler.notify(notification)
             except Exception:
