@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc
+from mcp_trio.protocol import jsonrpc, methods
 from mcp_trio.transports import _child
 from mcp_trio.transports.abc import Transport
 from mcp_trio.transports.stdio import open_stdio_transport
@@ -159,7 +159,7 @@ async def test_a_subscription_learns_of_the_death_of_its_server() -> None:
     async with open_stdio_transport(odd("polite")) as transport:
         await ask(transport)
         params: dict[str, Any] = {"notifications": {}}
-        async with transport.open_exchange("listen-1", exchange.LISTEN, params) as messages:
+        async with transport.open_exchange("listen-1", methods.LISTEN, params) as messages:
             await messages.receive()  # this server answers anything at once
         async with transport.open_exchange("listen-2", "silent", params) as messages:
             (pid,) = children() - before
