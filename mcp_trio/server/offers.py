@@ -6,10 +6,11 @@ from typing import Any, TypeVar, overload
 
 from mcp_trio import types
 from mcp_trio.server.core import CacheScope, Core
+from mcp_trio.server.entries import describe_function, function_name
 from mcp_trio.server.prompts import Prompts
 from mcp_trio.server.resources import Description, Resources
 from mcp_trio.server.templates import is_template
-from mcp_trio.server.tools import Tools, describe_function, function_name
+from mcp_trio.server.tools import Tools
 
 __all__ = ["Offers"]
 
@@ -191,7 +192,12 @@ class Offers:
         A URI with an expression in braces is a template. Name and description come from the
         function where they are not given; the function stays what it is. `add_resource` and
         `add_resource_template` have the arguments and the rules.
+
+        Raises:
+            TypeError: used without a URI, which would register nothing.
         """
+        if not isinstance(uri, str):
+            raise TypeError(f"@resource needs a URI: @resource('note://a'), got {uri!r}")
 
         def register(function: F) -> F:
             about = Description(
@@ -253,7 +259,8 @@ class Offers:
             cache_scope: who may share it; None for the server's value.
 
         Raises:
-            ValueError: there is a resource of that URI already, or it is not an absolute URI.
+            ValueError: there is a resource of that URI already, or it is not an absolute URI, or
+                a caching hint makes no sense.
             TypeError: `read` has a parameter that nothing fills.
 
         Source: specification, server/resources.
@@ -316,7 +323,8 @@ class Offers:
             cache_scope: who may share it.
 
         Raises:
-            ValueError: it is registered already, or is not understood.
+            ValueError: it is registered already, or is not understood, or a caching hint makes
+                no sense.
             TypeError: the parameters of `read` do not fit the variables.
 
         Source: specification, server/resources, "Resource Templates".

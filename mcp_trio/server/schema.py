@@ -80,12 +80,12 @@ class Builder:
             extra: what any other property must be; `MISSING` allows none.
         """
         properties: dict[str, Any] = {}
-        readers: dict[str, tuple[str, Reader]] = {}
+        readers: dict[str, Reader] = {}
         required: list[str] = []
         for field in fields:
             spec = self.spec(field.annotation)
             properties[field.name] = spec.schema
-            readers[field.name] = (field.argument or field.name, spec.read)
+            readers[field.name] = spec.read
             if field.default is MISSING:
                 required.append(field.name)
             elif _has_json_form(field.default):
