@@ -72,6 +72,9 @@ class Description:
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
 
+    def __attrs_post_init__(self) -> None:
+        check_caching(self.ttl_ms, self.cache_scope)
+
     def to_wire(self, key: dict[str, Any], uri: str) -> dict[str, Any]:
         """The entry of a list, found by `key`; its URI stands for a name it does not have."""
         return entry(

@@ -103,7 +103,12 @@ class Builder:
         def read(value: Any, path: str) -> Any:
             if type(value) is not dict:
                 raise expected("an object", value, path)
-            return make(**read_fields(value, path, readers, required, read_more))
+            members = read_fields(value, path, readers, required, read_more)
+            try:
+                return make(**members)
+            except _REFUSALS as problem:
+                # A class can ask for more than its types say, and its words are for the client.
+                raise Mismatch(path, str(problem) or type(problem).__name__) from problem
 
         return TypeSpec(schema, read)
 
@@ -227,6 +232,9 @@ class Builder:
 
         return TypeSpec({"type": "object", "additionalProperties": spec.schema}, read)
 
+
+_REFUSALS: Final = (AssertionError, TypeError, ValueError)
+"""With what a class refuses its arguments: a validator, a `__post_init__`."""
 
 _ARRAYS: Final[dict[type, Callable[[list[Any]], Any]]] = {
     list: list,

@@ -14,7 +14,7 @@ from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
 from mcp_trio.server import failures
 from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
-from mcp_trio.server.core import CacheScope, Call, Core, cacheable, encoded_reply
+from mcp_trio.server.core import CacheScope, Call, Core, cacheable, check_caching, encoded_reply
 from mcp_trio.server.handlers import Threads
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
@@ -110,8 +110,7 @@ class Server(Offers):
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
-        if ttl_ms < 0:
-            raise ValueError(f"ttl_ms must not be negative, got {ttl_ms!r}")
+        check_caching(ttl_ms, cache_scope)
         self.info = types.Implementation(
             name,
             version,
