@@ -177,6 +177,11 @@ def command(kind: str) -> list[str]:
     return [sys.executable, __file__, kind]
 
 
+def environment() -> dict[str, str]:
+    """That of a process whose time is measured: what it runs is covered by others."""
+    return {name: os.environ[name] for name in os.environ if not name.startswith("COVERAGE_")}
+
+
 def main(arguments: list[Any]) -> None:
     """Serve."""
     trio.run(serve_stdio, make(arguments[0]))
