@@ -101,7 +101,6 @@ class HardenedConnection(TCPServer):
         self._socket: trio.socket.SocketType | None = None
         self._reader = trio.CancelScope()
         self._wake: trio.CancelScope | None = None
-        self._recycled = False
         self._idle = True
         self._ending = False
         self._dead = False

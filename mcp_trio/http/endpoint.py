@@ -9,7 +9,6 @@ Source: specification, basic/transports/streamable-http.
 
 import abc
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Final, TypedDict
 
@@ -31,7 +30,7 @@ from mcp_trio.protocol.headers import (
     verify_standard,
     verify_version,
 )
-from mcp_trio.transports.abc import Handler, Principal
+from mcp_trio.transports.abc import Handler, Principal, call_handler
 
 __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
 
@@ -39,8 +38,6 @@ MAX_BODY: Final = 4 * 1024 * 1024
 BODY_TIMEOUT: Final = 30.0
 
 NO_HEADERS: Final = Headers()
-
-logger: Final = logging.getLogger("mcp_trio.http")
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -176,14 +173,7 @@ class Endpoint:
         # the handler takes the params out of the request, and has the exchange drop the headers.
         exchange = HttpExchange(response, call.accepts, call.headers, call.principal)
         call.headers = NO_HEADERS
-        request = call.request
-        try:
-            reply = await self._handler.handle(request, exchange)
-        except Exception:
-            logger.exception("the handler failed on %r", request.method)
-            error = errors.InternalError("the server failed")
-            reply = jsonrpc.error_reply(request.id, error)
-        await exchange.finish(reply)
+        await exchange.finish(await call_handler(self._handler, call.request, exchange))
 
     def _check_head(self, request: HttpRequest) -> media.Accepts:
         headers = request.headers

@@ -16,7 +16,7 @@ import trio
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc, lines, methods
 from mcp_trio.transports import abc
-from mcp_trio.transports._service import RateLimitedLog, Services, call_handler, open_services
+from mcp_trio.transports._service import RateLimitedLog, Services, open_services
 from mcp_trio.transports._writer import Line, LineWriter
 from mcp_trio.transports.client_lines import LineTransport, open_line_transport
 
@@ -251,7 +251,7 @@ class _Connection:
             try:
                 self._handler.notify(notification)
             except Exception:
-                logger.exception("the handler failed on %s", notification.method)
+                logger.exception("the handler failed on %r", notification.method)
             return
         request_id = jsonrpc.cancelled_request_id(notification.params)
         cancelled = None if request_id is None else self.open.get(request_id)
@@ -265,7 +265,7 @@ class _Connection:
     async def _serve(self, request: jsonrpc.Request, line_exchange: _LineExchange) -> None:
         try:
             with line_exchange.scope:
-                reply = await call_handler(self._handler, request, line_exchange)
+                reply = await abc.call_handler(self._handler, request, line_exchange)
                 data = line_exchange.reply_bytes(reply)
                 await self.writer.write(data, line_exchange.may_reply)
         except trio.BrokenResourceError:

@@ -13,7 +13,7 @@ import trio
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.transports import abc
-from mcp_trio.transports._service import call_handler, open_services
+from mcp_trio.transports._service import open_services
 
 __all__ = ["MemoryTransport"]
 
@@ -63,7 +63,7 @@ class MemoryTransport(abc.Transport):
     async def _serve(self, request: jsonrpc.Request, exchange: "_MemoryExchange") -> None:
         with exchange.frames as frames:
             try:
-                reply = await call_handler(self._handler, request, exchange)
+                reply = await abc.call_handler(self._handler, request, exchange)
             finally:
                 exchange.over = True
             try:

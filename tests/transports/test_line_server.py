@@ -282,7 +282,7 @@ async def test_notifications_are_never_answered(
         await wire.send({"jsonrpc": "2.0", "method": "x", "params": 5})
         await expect_silence(wire)
     assert server.notified == ["window/logMessage", "notifications/initialized", "boom"]
-    assert "the handler failed on boom" in caplog.text
+    assert "the handler failed on 'boom'" in caplog.text
 
 
 async def test_the_end_of_input_lets_requests_finish(autojump_clock: MockClock) -> None:
@@ -493,7 +493,7 @@ async def test_a_handler_that_raises_is_answered_for(
         answers = {message["id"]: message for message in [await receive_within(wire) for _ in "ab"]}
         assert answers[1]["error"] == {"code": -32603, "message": "the server failed"}
         assert "result" in answers[2]
-    assert "the handler failed on boom" in caplog.text
+    assert "the handler failed on 'boom'" in caplog.text
 
 
 async def test_a_keyboard_interrupt_comes_out_as_itself(autojump_clock: MockClock) -> None:
