@@ -11,6 +11,7 @@ before a stream is touched.
 Source: specification, basic/index, "Messages".
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
@@ -34,6 +35,7 @@ __all__ = [
     "encode_request",
     "error_reply",
     "is_request_id",
+    "oversized_response_id",
     "parse_client_message",
     "parse_server_message",
     "result_reply",
@@ -48,6 +50,14 @@ MAX_STRING_ID_BYTES: Final = 256
 
 _INT64 = range(-(2**63), 2**63)
 _ABSENT: Final = object()
+
+_VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"'
+_ID: Final = rb'"id"\s*:\s*(-?[0-9]{1,19}|"(?:[^"\\]|\\.)*")'
+_ID_FIRST: Final = re.compile(
+    rb"\s*\{\s*(?:%b\s*,\s*)?%b\s*,\s*\"(?:result|error)\"" % (_VERSION, _ID)
+)
+_RESULT_FIRST: Final = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?\"(?:result|error)\"" % _VERSION)
+_ID_LAST: Final = re.compile(rb",\s*%b\s*(?:,\s*%b\s*)?\}\s*\Z" % (_ID, _VERSION))
 
 
 @attrs.define(slots=True)
@@ -211,6 +221,24 @@ def _error_object(error: object, request_id: RequestId | None) -> errors.ErrorRe
         if type(code) is int and isinstance(message, str):
             return errors.ErrorResponse.from_wire(code, message, error.get("data"))
     raise _remote("a malformed error object", request_id)
+
+
+def oversized_response_id(start: bytes, end: bytes | None) -> RequestId | None:
+    """The id of a response of which only the start, and perhaps the end, could be kept.
+
+    It is found where servers put it: before the result, or after it at the very end. None where
+    there is none, or where this is no response.
+    """
+    found = _ID_FIRST.match(start)
+    if found is None and end is not None and _RESULT_FIRST.match(start):
+        found = _ID_LAST.search(end)
+    if found is None:
+        return None
+    try:
+        request_id = codec.decode_json(found[1])
+    except errors.ParseError:
+        return None
+    return request_id if is_request_id(request_id) else None
 
 
 def cancelled_request_id(params: Mapping[str, Any]) -> RequestId | None:

@@ -197,7 +197,7 @@ class LineTransport(abc.Transport):
         await self._lose(self._writer.cause)
 
     async def _read(self) -> None:
-        decoder = lines.LineDecoder(self._max_line)
+        decoder = lines.LineDecoder(self._max_line, report_ends=True)
         cause: BaseException | None = None
         ended = False
         while not ended:
@@ -239,24 +239,38 @@ class LineTransport(abc.Transport):
         if self._lost is not None:
             return  # it is read only so that the server can finish what it has to say
         if isinstance(line, lines.OversizedLine):
-            self._skip_noise(f"a line of more than {line.limit} bytes")
+            self._sort_oversized(line)
             return
         try:
             message = jsonrpc.parse_server_message(line)
         except errors.RemoteProtocolError as error:
-            route = None if error.request_id is None else self._routes.get(error.request_id)
-            if route is None:
+            if not self._fail(error.request_id, error):
                 self._skip_noise(error)
-            else:
-                # Its answer has come and makes no sense. There will not be another.
-                self._remove_route(route)
-                route.over = True
-                route.inbox.fail(error)
             return
         if isinstance(message, jsonrpc.Notification):
             self._sort_notification(message)
         else:
             self._sort_response(message)
+
+    def _sort_oversized(self, line: lines.OversizedLine) -> None:
+        """If it is an answer, somebody waits for it; there will not be another."""
+        what = f"a line of more than {line.limit} bytes"
+        if line.end is None:
+            self._skip_noise(what)
+        request_id = jsonrpc.oversized_response_id(line.start, line.end)
+        self._fail(request_id, errors.RemoteProtocolError(f"the server answers with {what}"))
+
+    def _fail(
+        self, request_id: jsonrpc.RequestId | None, error: errors.RemoteProtocolError
+    ) -> bool:
+        """The answer to a request has come and makes no sense; whether it is one of ours."""
+        route = None if request_id is None else self._routes.get(request_id)
+        if route is None:
+            return False
+        self._remove_route(route)
+        route.over = True
+        route.inbox.fail(error)
+        return True
 
     def _sort_response(self, response: jsonrpc.ResultReply | jsonrpc.ErrorReply) -> None:
         if response.id is None:

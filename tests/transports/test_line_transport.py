@@ -326,6 +326,58 @@ async def test_an_answer_without_sense_ends_its_request(autojump_clock: MockCloc
         await expect_nothing(peer)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":ID,"result":{"text":"TEXT"}}',
+        ' { "id" : ID, "error" : "TEXT"}',
+        '{"result":{"text":"TEXT"},"jsonrpc":"2.0","id":ID}',
+        '{"jsonrpc": "2.0", "result":{"text":"TEXT"}, "id": ID}',
+        '{"result":{"text":"TEXT"},"id":ID,"jsonrpc":"2.0"}',
+    ],
+)
+@pytest.mark.parametrize("request_id", [1, "one"])
+async def test_an_answer_too_long_ends_its_request(
+    autojump_clock: MockClock, answer: str, request_id: str | int
+) -> None:
+    """W23: wherever the server puts the id; the others are not disturbed."""
+    line = answer.replace("ID", codec.encode_json(request_id).decode())
+    async with open_scripted_peer() as peer:
+        open_exchange = peer.transport.open_exchange
+        async with open_exchange(request_id, "x", {}) as long, open_exchange(2, "y", {}) as other:
+            await peer.expect("x")
+            await peer.send(line.replace("TEXT", "x" * 5_000_000).encode(), b"\n")
+            with pytest.raises(errors.RemoteProtocolError, match="more than 4194304 bytes"):
+                await next_of(long)
+            await peer.answer({"id": 2})
+            await next_of(other)
+        assert peer.transport.statistics().noise == 1
+        await peer.expect("y")
+        await expect_nothing(peer)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc":"2.0","id":1,"method":"x","params":"TEXT"}',
+        '{"jsonrpc":"2.0","method":"x","params":"TEXT","id":1}',
+        '{"jsonrpc":"2.0","id":1.0,"result":"TEXT"}',
+        '{"result":"TEXT","id":99999999999999999999}',
+        '{"result":{"text":"TEXT","id":1}}',
+        '{"result":"TEXT","id":"\\x"}',
+        "TEXT",
+    ],
+)
+async def test_what_is_too_long_and_no_answer(autojump_clock: MockClock, line: str) -> None:
+    """W23, W58: the server's own requests, say; whoever waits goes on waiting."""
+    async with open_scripted_peer() as peer:
+        async with peer.transport.open_exchange(1, "x", {}) as messages:
+            await peer.send(line.replace("TEXT", "x" * 5_000_000).encode(), b"\n")
+            await peer.answer({"id": 1})
+            assert isinstance(await next_of(messages), jsonrpc.ResultReply)
+        assert peer.transport.statistics().noise == 1
+
+
 @pytest.mark.parametrize("broken", [False, True])
 async def test_a_lost_connection_wakes_everybody(autojump_clock: MockClock, broken: bool) -> None:
     """W17: every open exchange fails within a second, after what had arrived before."""
