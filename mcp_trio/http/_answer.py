@@ -108,8 +108,10 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                     self._failure = lost
                     await self._try_again(lost)
                 except errors.McpError as problem:
+                    # What one read brought along before it comes first.
                     self._failure = problem
-                    raise
+                    if not self._pending:
+                        raise
             if not waited:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             return self._pending.popleft()

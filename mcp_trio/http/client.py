@@ -132,6 +132,7 @@ class HttpTransport(abc.Transport):
         self._max_message = max_message
         self._idle = _pool.IdlePool()
         self._busy: set[HttpAnswer] = set()
+        self._sending: set[trio.CancelScope] = set()
         self._connected = 0
         self._requests = 0
         self._closed = False
@@ -188,11 +189,13 @@ class HttpTransport(abc.Transport):
         )
 
     def close(self) -> None:
-        """Close every connection, those of open exchanges too."""
+        """Close every connection, those of open exchanges too, and those not yet open."""
         self._closed = True
         self._idle.close()
         for answer in list(self._busy):
             answer.close()
+        for sending in self._sending:
+            sending.cancel()
 
     @asynccontextmanager
     async def _post(
@@ -229,9 +232,22 @@ class HttpTransport(abc.Transport):
     async def _send(
         self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
     ) -> _wire.HttpConnection:
-        """Write a request on an idle connection or a fresh one."""
-        if self._closed:
-            raise trio.ClosedResourceError("the transport was closed")
+        """Write a request on an idle connection or a fresh one, unless `close` is called."""
+        if not self._closed:
+            with trio.CancelScope() as sending:
+                self._sending.add(sending)
+                try:
+                    connection = await self._send_request(headers, frame, reuse=reuse)
+                finally:
+                    self._sending.discard(sending)
+                if not sending.cancel_called:
+                    return connection
+                connection.close()
+        raise trio.ClosedResourceError("the transport was closed")
+
+    async def _send_request(
+        self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
+    ) -> _wire.HttpConnection:
         idle = self._idle.take() if reuse else None
         if idle is not None:
             try:
