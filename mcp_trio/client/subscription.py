@@ -36,6 +36,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _NO_LIMIT: Final = 2**31
+_LONGEST_DELAY: Final = 2**63
+"""Milliseconds. An integer on the wire may be larger than any float."""
 
 EventHook = Callable[[Event], Awaitable[object]]
 """Awaited with each event before `Subscription.receive` returns it."""
@@ -128,7 +130,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
         Cancelling loses none: an event that this call would have returned is returned by the
         next. Where events that carry data were lost on the way, `EventsDropped` says so before
-        the event that follows the gap.
+        the event, or the graceful end, that follows the gap.
 
         Raises:
             trio.EndOfChannel: the server has ended the subscription; `end` says why.
@@ -247,6 +249,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         reason = delay = None
         if isinstance(said, dict):
             reason, delay = said.get("reason"), said.get("retryAfterMs")
+        self._note_dropped(raw)
         self.end = SubscriptionEnd(
             "graceful",
             reason if isinstance(reason, str) else None,
@@ -258,11 +261,14 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         if event is None:
             self._ignore("not among what was granted")
             return
-        raw = message.params.get("_meta")
+        self._note_dropped(message.params.get("_meta"))
+        self._waiting.append(event)
+
+    def _note_dropped(self, raw: object) -> None:
+        """Say before what follows the gap how many events it has swallowed."""
         dropped = raw.get(meta.META_DROPPED) if isinstance(raw, dict) else None
         if type(dropped) is int and dropped > 0:
             self._waiting.append(EventsDropped(dropped))
-        self._waiting.append(event)
 
     def _read_event(self, message: jsonrpc.Notification) -> Event | None:
         """The event of a notification; None if it was not granted."""
@@ -309,7 +315,9 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
 
 def _is_delay(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value <= _LONGEST_DELAY
 
 
 @asynccontextmanager

@@ -330,6 +330,22 @@ async def test_extension_events_and_their_loss(play: Any, say: Any) -> None:
         assert numbers == [1, 5, 6]
 
 
+async def test_loss_before_the_end(play: Any, say: Any) -> None:
+    """C-24, S-66: a gap at the very end is told too, before the end."""
+    wanted = SubscriptionFilter(extensions={"org.example/rows": ["a"]})
+
+    async def script(peer: Any) -> None:
+        listen = await peer.expect(LISTEN)
+        done = say.done(listen, {"reason": "overflow"})
+        done["result"]["_meta"]["org.mcp-trio/dropped"] = 4
+        await peer.send(listen, say.ack(listen))
+        await peer.send(listen, say.tagged(listen, "notifications/rows"), done)
+
+    async with play(script) as client, client.listen(wanted) as changes:
+        assert (await drain(changes))[1:] == [EventsDropped(4)]
+        assert changes.end == SubscriptionEnd("graceful", "overflow")
+
+
 async def test_cancelled_receive_loses_no_event(play: Any, say: Any) -> None:
     """C-23: whatever it was doing when it was cancelled."""
     uris = [f"note://{number}" for number in range(40)]
@@ -414,6 +430,8 @@ async def test_two_receivers(play: Any, say: Any) -> None:
         ),
         ({"reason": 5, "retryAfterMs": True}, SubscriptionEnd("graceful")),
         ({"reason": "x", "retryAfterMs": -1}, SubscriptionEnd("graceful", "x")),
+        ({"reason": "x", "retryAfterMs": 1e300}, SubscriptionEnd("graceful", "x")),
+        ({"reason": "x", "retryAfterMs": 10**400}, SubscriptionEnd("graceful", "x")),
         ("shutdown", SubscriptionEnd("graceful")),
     ],
 )
