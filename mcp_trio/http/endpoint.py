@@ -30,7 +30,7 @@ from mcp_trio.protocol.headers import (
     verify_standard,
     verify_version,
 )
-from mcp_trio.transports.abc import Handler, Principal, call_handler
+from mcp_trio.transports.abc import Handler, Principal, call_handler, notify_handler
 
 __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
 
@@ -145,7 +145,7 @@ class Endpoint:
             if isinstance(message, jsonrpc.Notification):
                 # Over HTTP a request is cancelled by closing its response.
                 if message.method != methods.CANCELLED:
-                    self._handler.notify(message)
+                    notify_handler(self._handler, message)
                 return Answer(202, [(b"content-length", b"0")])
             request_id = message.id
             self._check_request(message, request.headers)

@@ -17,7 +17,7 @@ import trio
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 
-__all__ = ["Exchange", "Handler", "Principal", "Transport", "call_handler"]
+__all__ = ["Exchange", "Handler", "Principal", "Transport", "call_handler", "notify_handler"]
 
 logger = logging.getLogger("mcp_trio.transports")
 
@@ -114,6 +114,14 @@ async def call_handler(
         logger.exception("the handler failed on %r", method)
         await trio.lowlevel.checkpoint()
         return jsonrpc.error_reply(request_id, errors.InternalError("the server failed"))
+
+
+def notify_handler(handler: Handler, notification: jsonrpc.Notification) -> None:
+    """Hand on a notification, which nobody answers: what goes wrong with it is for the log."""
+    try:
+        handler.notify(notification)
+    except Exception:
+        logger.exception("the handler failed on %r", notification.method)
 
 
 class Transport(abc.ABC):

@@ -248,10 +248,7 @@ class _Connection:
 
     def _notify(self, notification: jsonrpc.Notification) -> None:
         if notification.method != methods.CANCELLED:
-            try:
-                self._handler.notify(notification)
-            except Exception:
-                logger.exception("the handler failed on %r", notification.method)
+            abc.notify_handler(self._handler, notification)
             return
         request_id = jsonrpc.cancelled_request_id(notification.params)
         cancelled = None if request_id is None else self.open.get(request_id)
