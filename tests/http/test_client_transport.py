@@ -324,6 +324,7 @@ async def test_json_rpc_error_with_any_status(status: str, id_part: bytes) -> No
 
 
 async def test_busy_server() -> None:
+    """P-22: a limit of the server is an error of its own."""
     body = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"full","data":{"a":1}}}'
 
     async def script(peer: Peer) -> None:

@@ -615,6 +615,27 @@ async def test_a_stuck_subscriber_stalls_nobody_but_its_connection(
             assert (await receive_within(other))["params"]["text"] == str(number)
 
 
+async def test_what_waits_for_a_subscriber_does_not_wait_before_a_response(
+    autojump_clock: MockClock,
+) -> None:
+    """P-11: of a subscription one message at a time is in the way of the others."""
+    server = FakeServer()
+    async with open_raw_client(server, capacity=64) as wire:
+        await wire.send(listen(1))
+        assert (await receive_within(wire))["method"] == "ack"
+        for number in range(50):
+            server.publish(str(number).encode())
+        await trio.testing.wait_all_tasks_blocked()
+        await wire.send(request(2, "echo"))
+        await trio.testing.wait_all_tasks_blocked()
+        before = 0
+        while "id" not in await receive_within(wire):
+            before += 1
+        assert before <= 2
+        for _ in range(50 - before):
+            await receive_within(wire)
+
+
 async def test_a_subscription_keeps_nothing_of_what_opened_it(autojump_clock: MockClock) -> None:
     """S-23: a body of three megabytes is gone when the subscription is open."""
     server = FakeServer()
