@@ -15,7 +15,7 @@ import trio
 
 from mcp_trio import codec, errors
 from mcp_trio.http import _pool, _wire
-from mcp_trio.protocol import jsonrpc, sse
+from mcp_trio.protocol import jsonrpc, media, sse
 
 __all__ = ["HttpAnswer", "HttpAnswerStatistics"]
 
@@ -222,11 +222,11 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         if 200 <= head.status_code < 300:
             if self._request_id is None:
                 self.complete = True  # a notification was accepted; nothing is to be read
-            elif kind == "text/event-stream":
+            elif kind == media.SSE:
                 self._events = sse.SSEDecoder(max_event=self._max_message)
-            elif kind not in ("application/json", ""):
+            elif kind not in (media.JSON, ""):
                 raise errors.RemoteProtocolError(f"{self._peer} answers with {kind}, not with JSON")
-        elif kind not in ("application/json", ""):
+        elif kind not in (media.JSON, ""):
             # A page of some gateway, most likely: of no interest but for its status.
             raise self._status_error()
 
@@ -300,7 +300,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             self._pending.append(message)
         elif isinstance(message, jsonrpc.ErrorReply) and message.id is None:
             self._finish(jsonrpc.ErrorReply(self._request_id, message.error))
-        elif message.id == self._request_id and type(message.id) is type(self._request_id):
+        elif jsonrpc.same_id(message.id, self._request_id):
             self._finish(message)
         else:
             _log.warning("%s sent the response to another request; it is dropped", self._peer)

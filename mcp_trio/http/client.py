@@ -18,7 +18,7 @@ import trio
 from mcp_trio.http import _pool, _target, _wire
 from mcp_trio.http._answer import HttpAnswer, HttpAnswerStatistics
 from mcp_trio.protocol import headers as protocol_headers
-from mcp_trio.protocol import jsonrpc, meta, methods, versions
+from mcp_trio.protocol import jsonrpc, media, meta, methods, versions
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -54,13 +54,13 @@ _OURS: Final = frozenset(
         "content-length",
         "content-type",
         "host",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
         "transfer-encoding",
+        protocol_headers.METHOD_HEADER.lower(),
+        protocol_headers.NAME_HEADER.lower(),
+        protocol_headers.VERSION_HEADER.lower(),
     }
 )
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_OUR_PREFIX: Final = protocol_headers.PARAM_PREFIX.lower()
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
@@ -283,9 +283,9 @@ class HttpTransport(abc.Transport):
     ) -> list[tuple[str, str]]:
         return [
             ("Host", self._target.authority),
-            ("Accept", "application/json, text/event-stream"),
+            ("Accept", f"{media.JSON}, {media.SSE}"),
             ("Accept-Encoding", "identity"),
-            ("Content-Type", "application/json"),
+            ("Content-Type", media.JSON),
             ("Content-Length", str(length)),
             *protocol_headers.build_headers(method, params, version),
             *self._headers,
@@ -297,9 +297,9 @@ def _check_headers(
 ) -> list[tuple[str, str]]:
     headers = list(given.items()) if isinstance(given, Mapping) else list(given)
     for name, value in headers:
-        if not _TOKEN.fullmatch(name):
+        if not protocol_headers.is_token(name):
             raise ValueError(f"not a header name: {name!r}")
-        if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
+        if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIX):
             raise ValueError(f"the header {name} is the protocol's own")
         # Not shown: it may be a secret with a newline at its end.
         if not _VALUE.fullmatch(value) or value != value.strip():

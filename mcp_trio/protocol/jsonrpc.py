@@ -40,6 +40,7 @@ __all__ = [
     "parse_server_message",
     "result_reply",
     "same_id",
+    "show",
 ]
 
 RequestId = str | int
@@ -154,7 +155,7 @@ def parse_client_message(data: bytes) -> Request | Notification:
     if envelope.get("jsonrpc") != "2.0":
         raise _invalid('"jsonrpc" must be "2.0"', known_id)
     if request_id is not _ABSENT and known_id is None:
-        raise _invalid(f"not a usable request id: {_show(request_id)}", None)
+        raise _invalid(f"not a usable request id: {show(request_id)}", None)
     method = envelope.get("method", _ABSENT)
     if method is _ABSENT and ("result" in envelope or "error" in envelope):
         raise _invalid("a client does not send responses", known_id)
@@ -189,7 +190,7 @@ def parse_server_message(data: bytes) -> Message:
     if envelope.get("jsonrpc") != "2.0":
         raise _remote('"jsonrpc" is not "2.0"', known_id)
     if known_id is None and request_id is not _ABSENT and request_id is not None:
-        raise _remote(f"unusable response id {_show(request_id)}", None)
+        raise _remote(f"unusable response id {show(request_id)}", None)
     if "error" in envelope:
         return ErrorReply(known_id, _error_object(envelope["error"], known_id))
     result = envelope.get("result", _ABSENT)
@@ -205,7 +206,7 @@ def _server_notification(envelope: dict[str, Any], request_id: object) -> Notifi
     params = envelope.get("params", {})
     # The id of a request is one of the server's own ids: it says nothing about ours.
     if request_id is not _ABSENT:
-        raise _remote(f"servers do not send requests ({_show(method)})", None)
+        raise _remote(f"servers do not send requests ({show(method)})", None)
     if (
         envelope.get("jsonrpc") != "2.0"
         or not isinstance(method, str)
@@ -259,7 +260,7 @@ def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any]
         codec.EncodeError: the params hold what JSON cannot.
     """
     if not is_request_id(request_id):
-        raise errors.LocalProtocolError(f"not a usable request id: {_show(request_id)}")
+        raise errors.LocalProtocolError(f"not a usable request id: {show(request_id)}")
     return codec.encode_json(
         {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
     )
@@ -336,7 +337,7 @@ def _remote(message: str, request_id: RequestId | None) -> errors.RemoteProtocol
     return error
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """A short form of what a peer sent, which can be of any size and shape."""
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else value[:57] + "...")
