@@ -92,6 +92,7 @@ class HardenedConnection(TCPServer):
     """One connection: isolated, cut when its client stops reading, and cheap to write to."""
 
     protocol: Any  # Http1, or Hypercorn's own wrapper where upgrades are allowed
+    _task_group: Any
     stream: Any
 
     def __init__(self, shared: Shared, stream: Any) -> None:
@@ -120,6 +121,9 @@ class HardenedConnection(TCPServer):
         finally:
             grace = 0.0 if self._dead else LINGER
             self._dead = True
+            # The protocol and the nursery's tasks refer back to here. Left at that, a connection
+            # would wait for a garbage collection that can be long in coming.
+            self.protocol = self._task_group = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await self.stream.aclose()
 
