@@ -353,8 +353,9 @@ class LineWire(WireClient):
     async def read_all(self) -> None:
         """Sort what arrives."""
         while not self.ended:
-            await self._reading.wait()
             with trio.CancelScope() as self._turn:
+                if not self._reading.is_set():
+                    await self._reading.wait()
                 try:
                     self._sort(await self._wire.receive())
                 except (trio.EndOfChannel, trio.BrokenResourceError):
