@@ -47,7 +47,7 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
         await peer.listen(7)
         server.handler.streams[0].close()
         assert (await peer.event())["id"] == 7
-        assert await peer.chunk() == b""
+        assert await peer.read_chunk() == b""
         assert (await peer.request(post("tools/list", 8))).json()["id"] == 8
 
 
@@ -65,7 +65,7 @@ async def test_requests_behind_a_stream_are_answered_after_it() -> None:
         await peer.stream.send_all(post("tools/list", 3))
         server.handler.streams[0].close()
         assert (await peer.event())["id"] == 1
-        assert await peer.chunk() == b""
+        assert await peer.read_chunk() == b""
         assert [(await peer.response()).json()["id"] for _ in range(2)] == [2, 3]
 
 
@@ -351,7 +351,7 @@ async def test_stopping_ends_each_stream_with_its_result() -> None:
         server.stop.set()
         assert (await one.event())["id"] == 1
         assert (await two.event())["id"] == "two"
-        assert await one.chunk() == b""
+        assert await one.read_chunk() == b""
         assert await one.eof() == b""
         assert server.handler.drained == 1
         assert trio.current_time() - begun < 1
@@ -364,7 +364,7 @@ async def test_cancelling_ends_each_stream_with_its_result() -> None:
         server.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True), trio.fail_after(2):
             assert (await peer.event())["id"] == 1
-            assert await peer.chunk() == b""
+            assert await peer.read_chunk() == b""
             assert await peer.eof() == b""
 
 
