@@ -46,40 +46,38 @@ class _Encodable:
     _template: tuple[bytes, bytes]
 
 
+class _ListChanged:
+    """A change that says nothing but its kind."""
+
+    __slots__ = ()
+
+    method: ClassVar[str]
+
+    @property
+    def key(self) -> Hashable:
+        """What coalescing compares: equal keys are the same news."""
+        return self.method
+
+
 @attrs.frozen
-class ToolsListChanged:
+class ToolsListChanged(_ListChanged):
     """The list of tools has changed."""
 
     method: ClassVar[str] = methods.TOOLS_LIST_CHANGED
 
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
-
 
 @attrs.frozen
-class PromptsListChanged:
+class PromptsListChanged(_ListChanged):
     """The list of prompts has changed."""
 
     method: ClassVar[str] = methods.PROMPTS_LIST_CHANGED
 
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
-
 
 @attrs.frozen
-class ResourcesListChanged:
+class ResourcesListChanged(_ListChanged):
     """The list of resources, or of resource templates, has changed."""
 
     method: ClassVar[str] = methods.RESOURCES_LIST_CHANGED
-
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
 
 
 @attrs.frozen
