@@ -15,7 +15,7 @@ from mcp_trio.transports import abc
 
 __all__ = ["ProgressHandler", "check_result", "perform", "structure_result"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.client")
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ async def perform(
             except trio.EndOfChannel:
                 raise errors.ConnectionLost(f"{method}: there will be no response") from None
             if life.receive(message) is not exchange.Disposition.DELIVER:
-                _log.debug("%s: dropped what is not its own", method)
+                logger.debug("%s: dropped what is not its own", method)
             elif not isinstance(message, jsonrpc.Notification):
                 break
             elif progress is not None and message.method == methods.PROGRESS:
@@ -62,7 +62,7 @@ async def _report(progress: ProgressHandler, message: jsonrpc.Notification) -> N
     try:
         params = codec.structure(types.ProgressNotificationParams, message.params)
     except codec.DecodeError as problem:
-        _log.warning("dropped a malformed progress notification: %s", problem)
+        logger.warning("dropped a malformed progress notification: %s", problem)
         await trio.lowlevel.checkpoint()
         return
     await progress(params)

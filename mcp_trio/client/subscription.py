@@ -33,7 +33,7 @@ __all__ = [
     "open_subscription",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.client")
 
 _NO_LIMIT: Final = 2**31
 _LONGEST_DELAY: Final = 2**63
@@ -292,7 +292,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
     def _ignore(self, why: str) -> None:
         self._ignored += 1
-        _log.debug("%s: ignored a message: %s", self.id, why)
+        logger.debug("%s: ignored a message: %s", self.id, why)
 
     def _lose(self, cause: Exception | None) -> errors.SubscriptionLost:
         self._life.lost()

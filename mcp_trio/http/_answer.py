@@ -19,7 +19,7 @@ from mcp_trio.protocol import jsonrpc, media, sse
 
 __all__ = ["HttpAnswer", "HttpAnswerStatistics"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.http")
 
 _MAX_ERROR_BODY: Final = 64 * 1024
 _MAX_INTERIM: Final = 20
@@ -256,7 +256,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             if not _is_request(event.data):
                 raise
             # Servers of this revision send no requests, and nobody may answer one.
-            _log.warning("%s sent a request on a response stream; it is dropped", self._peer)
+            logger.warning("%s sent a request on a response stream; it is dropped", self._peer)
             return
         self._deliver(message)
 
@@ -303,7 +303,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         elif jsonrpc.same_id(message.id, self._request_id):
             self._finish(message)
         else:
-            _log.warning("%s sent the response to another request; it is dropped", self._peer)
+            logger.warning("%s sent the response to another request; it is dropped", self._peer)
 
     def _finish(self, message: jsonrpc.Message) -> None:
         self._pending.append(message)

@@ -41,7 +41,7 @@ _GONE: Final = (
 )
 """How a connection ends whose client has left, or never finished its handshake."""
 
-logger: Final = logging.getLogger("mcp_trio.http.hypercorn")
+logger = logging.getLogger("mcp_trio.http.hypercorn")
 
 
 class Shared:
