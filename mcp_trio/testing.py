@@ -27,7 +27,7 @@ from mcp_trio.transports._memory_pipe import (
 from mcp_trio.transports._service import open_services
 from mcp_trio.transports.client_lines import LineTransport
 from mcp_trio.transports.lines import serve_lines
-from mcp_trio.transports.memory import MemoryTransport
+from mcp_trio.transports.memory import open_memory_transport
 
 if TYPE_CHECKING:
     from mcp_trio import types
@@ -58,7 +58,7 @@ async def open_memory_client(
     """Connect a client to a server in the same program.
 
     Messages pass through bytes in both directions, and nothing is buffered in between. Leaving
-    the block needs no waiting: every call and every subscription has a block of its own.
+    the block cancels what the server still does for this client, and waits until it has ended.
 
     Args:
         server: the server.
@@ -76,8 +76,8 @@ async def open_memory_client(
     """
     from mcp_trio.client.client import Client  # a server's test needs none
 
-    transport = MemoryTransport(server, principal=principal)
-    yield Client(transport, client_info=client_info, capabilities=capabilities)
+    async with open_memory_transport(server, principal=principal) as transport:
+        yield Client(transport, client_info=client_info, capabilities=capabilities)
 
 
 def request(

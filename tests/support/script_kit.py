@@ -27,7 +27,7 @@ from mcp_trio.http.client import HttpTransport
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.testing import ScriptedPeer, Wire, open_scripted_peer
 from mcp_trio.transports.abc import Exchange
-from mcp_trio.transports.memory import MemoryTransport
+from mcp_trio.transports.memory import open_memory_transport
 
 PUPPET = [sys.executable, "-I", "-S", str(Path(__file__).with_name("puppet.py"))]
 
@@ -174,9 +174,12 @@ async def play_memory(script: Script) -> AsyncIterator[Client]:
     """The script is a handler in this process."""
     stage = MemoryStage()
     with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
+        async with (
+            open_memory_transport(stage) as transport,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(script, stage)
-            yield Client(MemoryTransport(stage))
+            yield Client(transport)
             nursery.cancel_scope.cancel()
 
 

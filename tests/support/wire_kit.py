@@ -4,7 +4,7 @@ A `WireClient` sends requests as they are given to it, right or wrong, and sorts
 by the request it belongs to. What that is, is all that a contract test sees of a transport; how
 a request is cancelled, and how its end looks, is the transport's own business:
 
-* memory: `MemoryTransport`;
+* memory: `open_memory_transport`;
 * lines: `serve_lines` over pipes in memory;
 * stdio: `serve_stdio` in a process of its own;
 * http: `serve_hypercorn` and a socket for each request.
@@ -30,7 +30,7 @@ from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import Server
 from mcp_trio.testing import Wire, open_raw_client, request
 from mcp_trio.transports.abc import Principal
-from mcp_trio.transports.memory import MemoryTransport
+from mcp_trio.transports.memory import MemoryTransport, open_memory_transport
 
 Frame = dict[str, Any]
 Open = Callable[..., AbstractAsyncContextManager["WireClient"]]
@@ -246,16 +246,14 @@ class _MemoryExchange(WireExchange):
 
 
 class MemoryWire(WireClient):
-    """`MemoryTransport`; the server's `send` waits until the test takes the message."""
+    """`open_memory_transport`; the server's `send` waits until the test takes the message."""
 
     transport = "memory"
 
-    def __init__(
-        self, server: Server, nursery: trio.Nursery, principal: Principal | None = None
-    ) -> None:
+    def __init__(self, server: Server, nursery: trio.Nursery, transport: MemoryTransport) -> None:
         super().__init__()
         self.server: Server = server
-        self._transport = MemoryTransport(server, principal=principal)
+        self._transport = transport
         self._nursery = nursery
 
     async def start(self, message: Frame) -> WireExchange:
@@ -275,7 +273,8 @@ class MemoryWire(WireClient):
 
     @asynccontextmanager
     async def another(self) -> AsyncIterator["WireClient"]:
-        yield MemoryWire(self.server, self._nursery)
+        async with open_memory_transport(self.server) as transport:
+            yield MemoryWire(self.server, self._nursery, transport)
 
 
 def _as_frame(message: jsonrpc.Message) -> Frame:
@@ -294,8 +293,12 @@ async def open_memory(
     kind: str = "everything", *, principal: Principal | None = None
 ) -> AsyncIterator[WireClient]:
     """A server in this process, called without a wire."""
-    async with trio.open_nursery() as nursery:
-        yield MemoryWire(contract_server.make(kind), nursery, principal)
+    server = contract_server.make(kind)
+    async with (
+        open_memory_transport(server, principal=principal) as transport,
+        trio.open_nursery() as nursery,
+    ):
+        yield MemoryWire(server, nursery, transport)
         nursery.cancel_scope.cancel()
 
 
