@@ -280,10 +280,10 @@ class _Connection:
 
     async def _await_room_for_refusals(self) -> None:
         """Wait while a client that does not read keeps on sending what is refused."""
-        while self._refusals and self._refusals[0].done:
+        while self._refusals and self._refusals[0].settled.is_set():
             self._refusals.popleft()
         while len(self._refusals) > self._max_in_flight:
-            await self.writer.settled(self._refusals.popleft())
+            await self._refusals.popleft().settled.wait()
         await trio.lowlevel.checkpoint()
 
     def _end_subscriptions(self) -> None:
