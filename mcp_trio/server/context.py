@@ -66,7 +66,7 @@ class Context:
         """Tell the client how far the request has come.
 
         Nothing is sent if the client did not ask for progress, if the value is not above the
-        one reported last, or once the request has been answered. From a handler that runs in a
+        one reported last, if the client has gone, or once the request has been answered. From a handler that runs in a
         thread, call it through `trio.from_thread.run`.
 
         Cancelling leaves the report unsent or sent, never half sent.
@@ -78,7 +78,6 @@ class Context:
 
         Raises:
             ValueError: a number is infinite or not a number.
-            trio.BrokenResourceError: the client has gone.
 
         Source: specification, basic/patterns/progress.
         """
@@ -100,6 +99,10 @@ class Context:
             self._sending.add(scope)
             try:
                 await self._exchange.send(frame)
+            except trio.BrokenResourceError:
+                # Whoever asked has gone, which is about to cancel the handler. A task of the
+                # application's own that reports as well must not fail because of that.
+                await trio.lowlevel.checkpoint()
             finally:
                 self._sending.discard(scope)
 
