@@ -66,8 +66,8 @@ class Context:
         """Tell the client how far the request has come.
 
         Nothing is sent if the client did not ask for progress, if the value is not above the
-        one reported last, if the client has gone, or once the request has been answered. From a handler that runs in a
-        thread, call it through `trio.from_thread.run`.
+        one reported last, if the client has gone, or once the request has been answered. From a
+        handler that runs in a thread, call it through `trio.from_thread.run`.
 
         Cancelling leaves the report unsent or sent, never half sent.
 
