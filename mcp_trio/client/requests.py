@@ -46,6 +46,9 @@ async def perform(
                 message = await messages.receive()
             except trio.EndOfChannel:
                 raise errors.ConnectionLost(f"{method}: there will be no response") from None
+            except trio.ClosedResourceError as closed:
+                # The exchange is ours alone, so it was the client's own block that was left.
+                raise errors.ConnectionLost(f"{method}: the client has been closed") from closed
             if life.receive(message) is not exchange.Disposition.DELIVER:
                 logger.debug("%s: dropped what is not its own", method)
             elif not isinstance(message, jsonrpc.Notification):
