@@ -241,8 +241,8 @@ class Offers:
         One function may read any number of resources: it gets the URI if it has a parameter
         ``uri``, and the context if one is annotated with `Context`. It returns text, bytes, a
         `types.TextResourceContents` or `types.BlobResourceContents`, a list of these, or a whole
-        `types.ReadResourceResult`, and raises `resources.ResourceNotFound` if there is nothing
-        any more. Async or not, as for `add_tool`.
+        `types.ReadResourceResult`, and raises `server.resources.ResourceNotFound` if there is
+        nothing any more. Async or not, as for `add_tool`.
 
         Args:
             uri: an absolute URI, compared as it is.
@@ -309,8 +309,8 @@ class Offers:
         which takes precedence; among templates the one registered first does.
 
         Args:
-            uri_template: see `templates.UriTemplate` for what is understood of RFC 6570, and for
-                what never matches.
+            uri_template: see `server.templates.UriTemplate` for what is understood of RFC 6570,
+                and for what never matches.
             read: what reads a URI.
             name: for programs; None for the template itself.
             title: what people call it.
