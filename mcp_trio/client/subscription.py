@@ -79,15 +79,15 @@ class SubscriptionStatistics:
 class Subscription(trio.abc.ReceiveChannel[Event]):
     """A stream of changes that has been acknowledged; `Client.listen` opens it.
 
-    Iterate over it, or call `receive`. It ends when the server ends it gracefully; if it ends
-    in any other way, `errors.SubscriptionLost` is raised instead. There is no timeout: a quiet
-    subscription is a healthy one.
+    Iterate over it, or call `receive`. It ends when the server ends it, by its result or by a
+    cancellation; if it ends in any other way, `errors.SubscriptionLost` is raised instead. There
+    is no timeout: a quiet subscription is a healthy one.
 
     Attributes:
         id: the id of the request that opened it, unique in its client.
         requested: the filter that was asked for.
         acknowledged: what of it the server granted.
-        end: how it ended; None while it is open.
+        end: how it ended; None until `receive` has come to the end, or it was closed here.
     """
 
     def __init__(
