@@ -284,7 +284,11 @@ class ScriptedPeer(Wire):
         await self.notify(methods.CANCELLED, {"requestId": listen["id"]})
 
     async def cut(self, *, broken: bool = False) -> None:
-        """End the connection both ways; `broken` as if a cable had been cut."""
+        """End the connection both ways.
+
+        Args:
+            broken: as if a cable had been cut; what was sent and not yet read is lost.
+        """
         if broken:
             for pipe in self._pipes:
                 pipe.break_pipe()
