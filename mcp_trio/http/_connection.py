@@ -247,7 +247,7 @@ class Connection:
             self._idle = True
             if site.closing:
                 return None  # noqa: ASYNC910 (after a response)
-            self._life.deadline = trio.current_time() + site.idle_timeout
+            self._expect_within(site.idle_timeout)
             while not data:
                 data = await self._receive()
                 if not data:
@@ -257,8 +257,17 @@ class Connection:
         if request is None:
             self._life.deadline = trio.current_time() + site.head_timeout
             request = await read_parsed(data, site.max_head, self._need, self._send_continue)
-        self._life.deadline = math.inf
+        if request.whole is None:
+            self._life.deadline = math.inf
         return request  # noqa: ASYNC910
+
+    def _expect_within(self, seconds: float) -> None:
+        # To set a deadline costs as much as to read the head of a request. So that one is kept
+        # which has most of its time to go; it stands while a request is served without waiting.
+        now = trio.current_time()
+        left = self._life.deadline - now
+        if not 0.9 * seconds < left <= seconds:
+            self._life.deadline = now + seconds
 
     async def _admit(self, request: Request) -> Answer | Call:
         self._idle = False
@@ -336,6 +345,7 @@ class Connection:
     # Watching
 
     def _start_watching(self, response: "Response") -> None:
+        self._life.deadline = math.inf
         self._watching = trio.CancelScope()
         self._watch_ended = trio.Event()
         self.site.nursery.start_soon(self._watch, response, self._watching, self._watch_ended)

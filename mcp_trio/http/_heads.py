@@ -23,8 +23,8 @@ _LINES: Final = re.compile(
     rb"(?:[-!#$%&'*+.^_`|~0-9a-zA-Z]++:[\t\x20-\x7e]*+\r\n)++\r\n"
 )
 _HEADER: Final = re.compile(rb"([^:\r\n]++):[ \t]*+([^\r\n]*)\r\n")
-_LENGTH: Final = re.compile(rb"[0-9]{1,10}")
-_NOT_PLAIN: Final = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
+_LENGTH: Final = re.compile(r"[0-9]{1,10}")
+_NOT_PLAIN: Final = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
 
 Receive = Callable[[], Awaitable[bytes]]
 
@@ -116,23 +116,15 @@ def read_plain(data: bytes, max_head: int, receive: Receive) -> Plain | None:
     if match is None:
         return None
     head = match[0]
-    raw = _HEADER.findall(head, match.end(2) + 11)
-    length, hosts, lengths = 0, 0, 0
-    for name, value in raw:
-        lowered = name.lower()
-        if lowered == b"content-length":
-            value = value.rstrip(b" \t")
-            if not _LENGTH.fullmatch(value):
-                return None
-            length = int(value)
-            lengths += 1
-        elif lowered == b"host":
-            hosts += 1
-        elif lowered in _NOT_PLAIN:
-            return None
-    if hosts != 1 or lengths > 1:
+    headers = Headers(_HEADER.findall(head, match.end(2) + 11))
+    if not _NOT_PLAIN.isdisjoint(headers) or len(headers.get_all("host")) != 1:
         return None
-    request = Plain(match[1], match[2], Headers(raw), length)
+    length = 0
+    if lengths := headers.get_all("content-length"):
+        if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+            return None
+        length = int(lengths[0])
+    request = Plain(match[1], match[2], headers, length)
     request.begin(data[len(head) :], receive)
     return request
 

@@ -22,6 +22,9 @@ def _checkpoint_trap() -> object:
 _CHECKPOINT: Final = _checkpoint_trap()
 """What a task yields to Trio when it gives others a turn and waits for nothing."""
 
+MAX_TURNS: Final = 10
+"""How often a coroutine may give others a turn before it counts as one that waits."""
+
 
 @types.coroutine
 def run_lazily(
@@ -29,15 +32,18 @@ def run_lazily(
 ) -> Generator[Any, Any, T]:
     """Run a coroutine in this task, and call `on_wait` before it first waits for anything.
 
-    A checkpoint is no waiting. Cancellation and exceptions pass through as if it were awaited.
+    A checkpoint is no waiting, but many of them are. Cancellation and exceptions pass through as
+    if it were awaited.
     """
-    waiting = False
+    turns, waiting = 0, False
     try:
         trap = coroutine.send(None)
         while True:
-            if not waiting and trap is not _CHECKPOINT:
-                waiting = True
-                on_wait()
+            if not waiting:
+                turns += 1
+                if trap is not _CHECKPOINT or turns > MAX_TURNS:
+                    waiting = True
+                    on_wait()
             try:
                 answer = yield trap
             except BaseException as thrown:  # noqa: ASYNC103, BLE001 (its business, not ours)

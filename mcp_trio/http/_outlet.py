@@ -77,9 +77,14 @@ class Outlet:
         Raises:
             trio.BrokenResourceError: the client has gone, or did not read in time.
         """
-        sent = self._try(data)
-        if sent < len(data):
-            await self._write_rest(memoryview(data)[sent:])
+        try:
+            sent = self._try(data)
+            if sent < len(data):
+                await self._write_rest(memoryview(data)[sent:])
+        except trio.BrokenResourceError:
+            # Whoever writes has mostly been cancelled by now, and should hear that instead.
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC120
+            raise
         self._sends += 1
         if not self._sends % SENDS_PER_YIELD:
             await trio.lowlevel.cancel_shielded_checkpoint()
