@@ -201,6 +201,8 @@ class Connection:
             if request is None:
                 return False
             outcome = await self._admit(request)
+            if isinstance(outcome, Answer):
+                request.skip()
         except BadRequestError as bad:
             self._life.deadline = math.inf
             await self._refuse(bad.status, str(bad))
@@ -275,7 +277,7 @@ class Connection:
         if path == self.site.path:
             return await self.site.endpoint.admit(request)
         if path == self.site.health_path:
-            return _health(request, self.site.closing)  # noqa: ASYNC910 (the answer waits)
+            return _health(request)  # noqa: ASYNC910 (the answer waits)
         return Answer(404, [(b"content-length", b"0")])  # noqa: ASYNC910
 
     async def _answer(  # noqa: ASYNC910 (as the outlet does)
@@ -437,11 +439,7 @@ def encode_head(status: int, headers: RawHeaders, *, keep_alive: bool) -> bytes:
 
 @functools.lru_cache(maxsize=64)
 def _status_line(status: int) -> bytes:
-    try:
-        phrase = http.HTTPStatus(status).phrase
-    except ValueError:
-        phrase = ""
-    return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+    return b"HTTP/1.1 %d %b\r\n" % (status, http.HTTPStatus(status).phrase.encode("ascii"))
 
 
 @functools.lru_cache(maxsize=1)
@@ -449,9 +447,8 @@ def _date_line(now: int) -> bytes:
     return b"date: %b\r\n" % email.utils.formatdate(now, usegmt=True).encode("ascii")
 
 
-def _health(request: Request, closing: bool) -> Answer:
+def _health(request: Request) -> Answer:
     if request.method not in ("GET", "HEAD"):
         return Answer(405, [(b"allow", b"GET, HEAD"), (b"content-length", b"0")])
-    text = b"closing\n" if closing else b"ok\n"
-    headers = [_TEXT, (b"cache-control", b"no-store"), (b"content-length", b"%d" % len(text))]
-    return Answer(503 if closing else 200, headers, text)
+    headers = [_TEXT, (b"cache-control", b"no-store"), (b"content-length", b"3")]
+    return Answer(200, headers, b"ok\n")

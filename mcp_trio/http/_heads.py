@@ -67,8 +67,11 @@ class Request(HttpRequest):
         raise NotImplementedError
 
     def leftover(self) -> bytes:
-        """What has been read behind the request. Call it once, when it is `complete`."""
+        """What has been read behind the request, when that is `complete`."""
         raise NotImplementedError
+
+    def skip(self) -> None:
+        """Pass over what is here of a body that nobody wants."""
 
 
 class Plain(Request):
@@ -162,6 +165,14 @@ class Parsed(Request):
 
     def leftover(self) -> bytes:
         return self._parser.trailing_data[0]
+
+    def skip(self) -> None:
+        if self._complete or self._parser.they_are_waiting_for_100_continue:
+            return
+        event, self._first = self._first, None
+        while event is None or isinstance(event, h11.Data):
+            event = _next(self._parser)
+        self._complete = isinstance(event, h11.EndOfMessage)
 
     async def read(self) -> bytes:  # noqa: ASYNC910 (waits if there is something to wait for)
         while not self._complete:

@@ -42,6 +42,7 @@ class Outlet:
     __slots__ = (
         "_deadline",
         "_fd",
+        "_left",
         "_lock",
         "_on_death",
         "_sends",
@@ -68,6 +69,7 @@ class Outlet:
         self._start_soon = start_soon
         self._on_death = on_death
         self._sends = 0
+        self._left = b""
         self._slow: list[trio.CancelScope] = []
         self._lock: trio.Lock | None = None
 
@@ -100,10 +102,11 @@ class Outlet:
         if not sent:
             return False
         if sent < len(data):
+            self._left = data[sent:]
             scope = trio.CancelScope(shield=True)
-            # Counted at once, so that nothing can come in between.
+            # Counted at once, so that whoever writes next goes the slow way, and takes this along.
             self._slow.append(scope)
-            self._start_soon(self._flush, memoryview(data)[sent:], scope)
+            self._start_soon(self._flush, scope)
         return True
 
     def abandon(self) -> None:
@@ -127,9 +130,9 @@ class Outlet:
             self.written += sent
         return sent
 
-    async def _flush(self, rest: memoryview, scope: trio.CancelScope) -> None:
+    async def _flush(self, scope: trio.CancelScope) -> None:
         try:
-            await self._write_rest(rest, scope)
+            await self._write_rest(memoryview(b""), scope)
         except trio.BrokenResourceError:
             await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -145,6 +148,8 @@ class Outlet:
         try:
             with scope:
                 async with self._lock:
+                    if self._left:
+                        rest, self._left = memoryview(self._left + rest), b""
                     while rest and not self.dead:
                         scope.deadline = trio.current_time() + self._deadline
                         await self._stream.send_all(rest[:SLICE])

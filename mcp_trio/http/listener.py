@@ -82,8 +82,8 @@ async def serve_http(
         host: the name or address to listen on; None for all of this machine.
         port: the port; 0 for any that is free, and `task_status` tells which.
         path: where the MCP endpoint is.
-        health_path: where GET is answered with 200, or with 503 while stopping, without a look
-            at the `Host`; nowhere by default.
+        health_path: where GET is answered with 200, without a look at the `Host`; nowhere by
+            default. Who stops accepts no more connections, so that is how it looks.
         ssl_context: speak TLS. A certificate that is loaded into the same context later holds
             for new connections, and open ones go on.
         unix_socket: a path to listen at, instead of a host and a port. What a dead server has
