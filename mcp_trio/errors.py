@@ -104,7 +104,7 @@ class AcknowledgementTimeout(McpError, trio.TooSlowError):
 
 
 class SubscriptionLost(McpError, trio.BrokenResourceError):
-    """An open subscription ended without a word from the server.
+    """An open subscription ended with an error, or with its connection.
 
     Changes may have been missed: read again what the subscription covered. The cause, where
     one is known, is chained as ``__cause__``.
@@ -198,7 +198,8 @@ class InternalError(ErrorResponse):
 class ServerBusy(ErrorResponse):
     """A limit of the server is reached, or it is shutting down (-32603).
 
-    Over HTTP it is answered with status 503 and ``Retry-After``.
+    Over HTTP it is answered with status 503 and ``Retry-After``, and a client raises this class.
+    Elsewhere its code is all that a client has, and it raises `InternalError`.
 
     Attributes:
         retry_after: seconds after which another try makes sense.

@@ -11,17 +11,23 @@ All of them work in virtual time: with pytest-trio's ``autojump_clock`` no test 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from mcp_trio import codec
-from mcp_trio.protocol import exchange, jsonrpc, lines, meta, versions
+from mcp_trio.protocol import jsonrpc, lines, meta, methods, versions
 from mcp_trio.transports import abc
+from mcp_trio.transports._memory_pipe import (
+    PIPE_CAPACITY,
+    MemoryPipeReceiveStream,
+    MemoryPipeSendStream,
+    memory_pipe,
+)
 from mcp_trio.transports._service import open_services
 from mcp_trio.transports.client_lines import LineTransport
 from mcp_trio.transports.lines import serve_lines
-from mcp_trio.transports.memory import MemoryTransport
+from mcp_trio.transports.memory import open_memory_transport
 
 if TYPE_CHECKING:
     from mcp_trio import types
@@ -40,9 +46,6 @@ __all__ = [
     "request",
 ]
 
-PIPE_CAPACITY: Final = 65536
-"""Bytes that a `memory_pipe` holds, like a pipe of Linux."""
-
 
 @asynccontextmanager
 async def open_memory_client(
@@ -55,7 +58,7 @@ async def open_memory_client(
     """Connect a client to a server in the same program.
 
     Messages pass through bytes in both directions, and nothing is buffered in between. Leaving
-    the block needs no waiting: every call and every subscription has a block of its own.
+    the block cancels what the server still does for this client, and waits until it has ended.
 
     Args:
         server: the server.
@@ -73,8 +76,8 @@ async def open_memory_client(
     """
     from mcp_trio.client.client import Client  # a server's test needs none
 
-    transport = MemoryTransport(server, principal=principal)
-    yield Client(transport, client_info=client_info, capabilities=capabilities)
+    async with open_memory_transport(server, principal=principal) as transport:
+        yield Client(transport, client_info=client_info, capabilities=capabilities)
 
 
 def request(
@@ -221,8 +224,8 @@ class ScriptedPeer(Wire):
     def __init__(
         self,
         transport: LineTransport,
-        receive_stream: "MemoryPipeReceiveStream",
-        send_stream: "MemoryPipeSendStream",
+        receive_stream: MemoryPipeReceiveStream,
+        send_stream: MemoryPipeSendStream,
     ) -> None:
         super().__init__(receive_stream, send_stream)
         self.transport = transport
@@ -265,7 +268,7 @@ class ScriptedPeer(Wire):
     ) -> None:
         """Acknowledge a `subscriptions/listen`: all that it asks for, or what is given."""
         notifications = listen["params"]["notifications"] if accepted is None else accepted
-        await self.notify(exchange.ACKNOWLEDGED, {"notifications": notifications}, of=listen)
+        await self.notify(methods.ACKNOWLEDGED, {"notifications": notifications}, of=listen)
 
     async def complete(
         self, listen: Mapping[str, Any], *, end: Mapping[str, Any] | None = None
@@ -278,10 +281,14 @@ class ScriptedPeer(Wire):
 
     async def tear_down(self, listen: Mapping[str, Any]) -> None:
         """Send the server's `notifications/cancelled` for a subscription."""
-        await self.notify(exchange.CANCELLED, {"requestId": listen["id"]})
+        await self.notify(methods.CANCELLED, {"requestId": listen["id"]})
 
     async def cut(self, *, broken: bool = False) -> None:
-        """End the connection both ways; `broken` as if a cable had been cut."""
+        """End the connection both ways.
+
+        Args:
+            broken: as if a cable had been cut; what was sent and not yet read is lost.
+        """
         if broken:
             for pipe in self._pipes:
                 pipe.break_pipe()
@@ -322,121 +329,3 @@ async def open_scripted_peer(*, capacity: int = PIPE_CAPACITY) -> AsyncIterator[
             yield peer
         finally:
             transport.close()
-
-
-class _Pipe:
-    """The bytes of one direction."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.held = bytearray()
-        self.send_closed = False
-        self.receive_closed = False
-        self.broken = False
-        self._changed = trio.lowlevel.ParkingLot()
-
-    async def wait(self) -> None:
-        await self._changed.park()
-
-    def changed(self) -> None:
-        self._changed.unpark_all()
-
-    def break_pipe(self) -> None:
-        self.broken = True
-        self.held.clear()
-        self.changed()
-
-
-class MemoryPipeSendStream(trio.abc.SendStream):
-    """The end of a `memory_pipe` at which bytes go in."""
-
-    def __init__(self, pipe: _Pipe) -> None:
-        self._pipe = pipe
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Put bytes into the pipe, as soon as they fit. Cancelled, part of them may be in."""
-        await trio.lowlevel.checkpoint()
-        pipe, rest = self._pipe, memoryview(bytes(data))
-        while True:
-            if pipe.send_closed:
-                raise trio.ClosedResourceError("this end is closed")
-            if pipe.receive_closed or pipe.broken:
-                raise trio.BrokenResourceError("nobody reads from the pipe")
-            room = pipe.capacity - len(pipe.held)
-            if rest and room > 0:
-                pipe.held += rest[:room]
-                rest = rest[room:]
-                pipe.changed()
-            if not rest:
-                return
-            await pipe.wait()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
-        await trio.lowlevel.checkpoint()
-        pipe = self._pipe
-        while len(pipe.held) >= pipe.capacity and not (
-            pipe.send_closed or pipe.receive_closed or pipe.broken
-        ):
-            await pipe.wait()
-
-    async def aclose(self) -> None:
-        """Close this end: the other reads what is in the pipe, then the end."""
-        self._pipe.send_closed = True
-        self._pipe.changed()
-        await trio.lowlevel.checkpoint()
-
-    def break_pipe(self) -> None:
-        """Lose what is in the pipe; both ends raise `trio.BrokenResourceError` from now on."""
-        self._pipe.break_pipe()
-
-
-class MemoryPipeReceiveStream(trio.abc.ReceiveStream):
-    """The end of a `memory_pipe` at which bytes come out."""
-
-    def __init__(self, pipe: _Pipe) -> None:
-        self._pipe = pipe
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Take what is in the pipe, at most `max_bytes`, and wait while there is nothing."""
-        await trio.lowlevel.checkpoint()
-        pipe = self._pipe
-        while True:
-            if pipe.receive_closed:
-                raise trio.ClosedResourceError("this end is closed")
-            if pipe.broken:
-                raise trio.BrokenResourceError("the pipe has broken")
-            if pipe.held or pipe.send_closed:
-                data = bytes(pipe.held[:max_bytes])
-                del pipe.held[: len(data)]
-                pipe.changed()
-                return data
-            await pipe.wait()
-
-    async def aclose(self) -> None:
-        """Close this end: what is written at the other raises."""
-        self._pipe.receive_closed = True
-        self._pipe.changed()
-        await trio.lowlevel.checkpoint()
-
-    def break_pipe(self) -> None:
-        """Lose what is in the pipe; both ends raise `trio.BrokenResourceError` from now on."""
-        self._pipe.break_pipe()
-
-
-def memory_pipe(
-    capacity: int = PIPE_CAPACITY,
-) -> tuple[MemoryPipeSendStream, MemoryPipeReceiveStream]:
-    """A pipe in memory: a send stream and the receive stream at its other end.
-
-    It behaves like a pipe of the operating system: when it is full, writing waits; a write that
-    is cancelled may have been half done. Unlike one it needs no file descriptors and runs in
-    virtual time. (`trio.testing.memory_stream_one_way_pair` never blocks the writer.)
-
-    Args:
-        capacity: how many bytes it holds, at least 1.
-    """
-    if capacity < 1:
-        raise ValueError("a pipe holds at least one byte")
-    pipe = _Pipe(capacity)
-    return MemoryPipeSendStream(pipe), MemoryPipeReceiveStream(pipe)

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
 from mcp_trio.client.subscription import EventHook, Subscription, open_subscription
-from mcp_trio.protocol import exchange, meta, versions
+from mcp_trio.protocol import meta, methods, versions
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.transports import abc
 
@@ -96,7 +96,7 @@ class Client:
             codec.EncodeError: the params hold what JSON cannot.
             errors.McpError: see the class.
         """
-        if method == exchange.LISTEN:
+        if method == methods.LISTEN:
             raise errors.LocalProtocolError(
                 "subscriptions/listen is a stream, not a request with one answer; use Client.listen"
             )
@@ -190,10 +190,11 @@ class Client:
         """Follow changes: ``async with client.listen(wanted) as changes``.
 
         The block is entered once the server has acknowledged the subscription; what it granted
-        is then in `Subscription.acknowledged`. A server may also end a subscription at once:
-        then the block is entered with nothing granted and `Subscription.end` set. Leaving the
-        block cancels the subscription on the wire. Any number may be open at once; leave their
-        blocks in reverse order, as ``async with`` does by itself.
+        is then in `Subscription.acknowledged`. A server may also end a subscription at once,
+        granting nothing: then the block is entered all the same, and the first `receive` raises
+        ``trio.EndOfChannel``. Leaving the block cancels the subscription on the wire. Any number
+        may be open at once; leave their blocks in reverse order, as ``async with`` does by
+        itself.
 
         Args:
             wanted: what to follow. It may be narrowed by the server, never widened.

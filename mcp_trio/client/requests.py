@@ -5,21 +5,19 @@ Source: specification, basic/index, "Responses"; basic/patterns/progress.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from mcp_trio import codec, errors, types
-from mcp_trio.protocol import exchange, jsonrpc
+from mcp_trio.protocol import exchange, jsonrpc, methods
 from mcp_trio.transports import abc
 
 __all__ = ["ProgressHandler", "check_result", "perform", "structure_result"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.client")
 
 T = TypeVar("T")
-
-_PROGRESS: Final = "notifications/progress"
 
 ProgressHandler = Callable[[types.ProgressNotificationParams], Awaitable[object]]
 """Awaited with each progress notification of a request; `MemorySendChannel.send` is one."""
@@ -48,11 +46,14 @@ async def perform(
                 message = await messages.receive()
             except trio.EndOfChannel:
                 raise errors.ConnectionLost(f"{method}: there will be no response") from None
+            except trio.ClosedResourceError as closed:
+                # The exchange is ours alone, so it was the client's own block that was left.
+                raise errors.ConnectionLost(f"{method}: the client has been closed") from closed
             if life.receive(message) is not exchange.Disposition.DELIVER:
-                _log.debug("%s: dropped what is not its own", method)
+                logger.debug("%s: dropped what is not its own", method)
             elif not isinstance(message, jsonrpc.Notification):
                 break
-            elif progress is not None and message.method == _PROGRESS:
+            elif progress is not None and message.method == methods.PROGRESS:
                 await _report(progress, message)
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):
@@ -64,7 +65,7 @@ async def _report(progress: ProgressHandler, message: jsonrpc.Notification) -> N
     try:
         params = codec.structure(types.ProgressNotificationParams, message.params)
     except codec.DecodeError as problem:
-        _log.warning("dropped a malformed progress notification: %s", problem)
+        logger.warning("dropped a malformed progress notification: %s", problem)
         await trio.lowlevel.checkpoint()
         return
     await progress(params)

@@ -14,7 +14,7 @@ import trio
 
 from mcp_trio import errors
 from mcp_trio.client import requests
-from mcp_trio.protocol import exchange, jsonrpc, meta
+from mcp_trio.protocol import exchange, jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import (
     CORE_EVENTS,
     Event,
@@ -23,7 +23,6 @@ from mcp_trio.subscriptions.events import (
     ResourceUpdated,
 )
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
-from mcp_trio.subscriptions.frames import META_DROPPED
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -34,9 +33,11 @@ __all__ = [
     "open_subscription",
 ]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.client")
 
 _NO_LIMIT: Final = 2**31
+_LONGEST_DELAY: Final = 2**63
+"""Milliseconds. An integer on the wire may be larger than any float."""
 
 EventHook = Callable[[Event], Awaitable[object]]
 """Awaited with each event before `Subscription.receive` returns it."""
@@ -78,15 +79,15 @@ class SubscriptionStatistics:
 class Subscription(trio.abc.ReceiveChannel[Event]):
     """A stream of changes that has been acknowledged; `Client.listen` opens it.
 
-    Iterate over it, or call `receive`. It ends when the server ends it gracefully; if it ends
-    in any other way, `errors.SubscriptionLost` is raised instead. There is no timeout: a quiet
-    subscription is a healthy one.
+    Iterate over it, or call `receive`. It ends when the server ends it, by its result or by a
+    cancellation; if it ends in any other way, `errors.SubscriptionLost` is raised instead. There
+    is no timeout: a quiet subscription is a healthy one.
 
     Attributes:
         id: the id of the request that opened it, unique in its client.
         requested: the filter that was asked for.
         acknowledged: what of it the server granted.
-        end: how it ended; None while it is open.
+        end: how it ended; None until `receive` has come to the end, or it was closed here.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         self.requested: SubscriptionFilter = requested
         self.acknowledged: SubscriptionFilter = SubscriptionFilter()
         self.end: SubscriptionEnd | None = None
-        self._life = exchange.ClientExchange(subscription_id, exchange.LISTEN)
+        self._life = exchange.ClientExchange(subscription_id, methods.LISTEN)
         self._messages = messages
         self._before_event = before_event
         self._waiting: deque[Event] = deque()
@@ -129,7 +130,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
         Cancelling loses none: an event that this call would have returned is returned by the
         next. Where events that carry data were lost on the way, `EventsDropped` says so before
-        the event that follows the gap.
+        the event, or the graceful end, that follows the gap.
 
         Raises:
             trio.EndOfChannel: the server has ended the subscription; `end` says why.
@@ -214,10 +215,10 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
             raise message.error
         elif isinstance(message, jsonrpc.ResultReply):
             self._end_gracefully(message.result)
-        elif message.method == exchange.CANCELLED:
+        elif message.method == methods.CANCELLED:
             reason = message.params.get("reason")
             self.end = SubscriptionEnd("cancelled", reason if isinstance(reason, str) else None)
-        elif message.method == exchange.ACKNOWLEDGED:
+        elif message.method == methods.ACKNOWLEDGED:
             self.acknowledged = self._read_acknowledgement(message.params)
         else:
             self._take_change(message)
@@ -242,12 +243,13 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         return granted
 
     def _end_gracefully(self, result: dict[str, Any]) -> None:
-        requests.check_result(exchange.LISTEN, result)
+        requests.check_result(methods.LISTEN, result)
         raw = result.get("_meta")
         said = raw.get(meta.META_END) if isinstance(raw, dict) else None
         reason = delay = None
         if isinstance(said, dict):
             reason, delay = said.get("reason"), said.get("retryAfterMs")
+        self._note_dropped(raw)
         self.end = SubscriptionEnd(
             "graceful",
             reason if isinstance(reason, str) else None,
@@ -259,11 +261,14 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         if event is None:
             self._ignore("not among what was granted")
             return
-        raw = message.params.get("_meta")
-        dropped = raw.get(META_DROPPED) if isinstance(raw, dict) else None
+        self._note_dropped(message.params.get("_meta"))
+        self._waiting.append(event)
+
+    def _note_dropped(self, raw: object) -> None:
+        """Say before what follows the gap how many events it has swallowed."""
+        dropped = raw.get(meta.META_DROPPED) if isinstance(raw, dict) else None
         if type(dropped) is int and dropped > 0:
             self._waiting.append(EventsDropped(dropped))
-        self._waiting.append(event)
 
     def _read_event(self, message: jsonrpc.Notification) -> Event | None:
         """The event of a notification; None if it was not granted."""
@@ -287,7 +292,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
     def _ignore(self, why: str) -> None:
         self._ignored += 1
-        _log.debug("%s: ignored a message: %s", self.id, why)
+        logger.debug("%s: ignored a message: %s", self.id, why)
 
     def _lose(self, cause: Exception | None) -> errors.SubscriptionLost:
         self._life.lost()
@@ -310,7 +315,9 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
 
 
 def _is_delay(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value <= _LONGEST_DELAY
 
 
 @asynccontextmanager
@@ -324,7 +331,7 @@ async def open_subscription(
     before_event: EventHook | None = None,
 ) -> AsyncGenerator[Subscription]:
     """Open a subscription; see `Client.listen`."""
-    async with transport.open_exchange(subscription_id, exchange.LISTEN, params) as messages:
+    async with transport.open_exchange(subscription_id, methods.LISTEN, params) as messages:
         subscription = Subscription(subscription_id, wanted, messages, before_event=before_event)
         await subscription._open(ack_timeout)  # noqa: SLF001 - opening is nobody else's business
         try:

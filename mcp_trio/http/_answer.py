@@ -15,11 +15,11 @@ import trio
 
 from mcp_trio import codec, errors
 from mcp_trio.http import _pool, _wire
-from mcp_trio.protocol import jsonrpc, sse
+from mcp_trio.protocol import jsonrpc, media, sse
 
 __all__ = ["HttpAnswer", "HttpAnswerStatistics"]
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.http")
 
 _MAX_ERROR_BODY: Final = 64 * 1024
 _MAX_INTERIM: Final = 20
@@ -108,8 +108,10 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                     self._failure = lost
                     await self._try_again(lost)
                 except errors.McpError as problem:
+                    # What one read brought along before it comes first.
                     self._failure = problem
-                    raise
+                    if not self._pending:
+                        raise
             if not waited:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             return self._pending.popleft()
@@ -220,11 +222,11 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         if 200 <= head.status_code < 300:
             if self._request_id is None:
                 self.complete = True  # a notification was accepted; nothing is to be read
-            elif kind == "text/event-stream":
+            elif kind == media.SSE:
                 self._events = sse.SSEDecoder(max_event=self._max_message)
-            elif kind not in ("application/json", ""):
+            elif kind not in (media.JSON, ""):
                 raise errors.RemoteProtocolError(f"{self._peer} answers with {kind}, not with JSON")
-        elif kind not in ("application/json", ""):
+        elif kind not in (media.JSON, ""):
             # A page of some gateway, most likely: of no interest but for its status.
             raise self._status_error()
 
@@ -254,7 +256,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             if not _is_request(event.data):
                 raise
             # Servers of this revision send no requests, and nobody may answer one.
-            _log.warning("%s sent a request on a response stream; it is dropped", self._peer)
+            logger.warning("%s sent a request on a response stream; it is dropped", self._peer)
             return
         self._deliver(message)
 
@@ -298,10 +300,10 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             self._pending.append(message)
         elif isinstance(message, jsonrpc.ErrorReply) and message.id is None:
             self._finish(jsonrpc.ErrorReply(self._request_id, message.error))
-        elif message.id == self._request_id and type(message.id) is type(self._request_id):
+        elif jsonrpc.same_id(message.id, self._request_id):
             self._finish(message)
         else:
-            _log.warning("%s sent the response to another request; it is dropped", self._peer)
+            logger.warning("%s sent the response to another request; it is dropped", self._peer)
 
     def _finish(self, message: jsonrpc.Message) -> None:
         self._pending.append(message)

@@ -41,7 +41,7 @@ _GONE: Final = (
 )
 """How a connection ends whose client has left, or never finished its handshake."""
 
-logger: Final = logging.getLogger("mcp_trio.http.hypercorn")
+logger = logging.getLogger("mcp_trio.http.hypercorn")
 
 
 class Shared:
@@ -92,6 +92,7 @@ class HardenedConnection(TCPServer):
     """One connection: isolated, cut when its client stops reading, and cheap to write to."""
 
     protocol: Any  # Http1, or Hypercorn's own wrapper where upgrades are allowed
+    _task_group: Any
     stream: Any
 
     def __init__(self, shared: Shared, stream: Any) -> None:
@@ -101,7 +102,6 @@ class HardenedConnection(TCPServer):
         self._socket: trio.socket.SocketType | None = None
         self._reader = trio.CancelScope()
         self._wake: trio.CancelScope | None = None
-        self._recycled = False
         self._idle = True
         self._ending = False
         self._dead = False
@@ -121,6 +121,9 @@ class HardenedConnection(TCPServer):
         finally:
             grace = 0.0 if self._dead else LINGER
             self._dead = True
+            # The protocol and the nursery's tasks refer back to here. Left at that, a connection
+            # would wait for a garbage collection that can be long in coming.
+            self.protocol = self._task_group = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await self.stream.aclose()
 

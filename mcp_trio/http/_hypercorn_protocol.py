@@ -1,14 +1,16 @@
 """What Hypercorn's HTTP/1.1 needs in order to be left alone with strangers.
 
 Hypercorn 0.18 upgrades to WebSocket and HTTP/2 without being asked; it stops reading, so that it
-sees no disconnect, once any byte follows a request; and it waits for room in an application's
-inbox even where nobody will ever read from it again. The classes here put that right. They lean
+sees no disconnect, once any byte follows a request; it takes a target in absolute form for a
+path; and it waits for room in an application's inbox even where nobody will ever read from it
+again. The classes here put that right. They lean
 on internals, which is why the release is pinned.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import h11
 import trio
@@ -126,14 +128,23 @@ class Wire(h11.Connection):
 def _without_upgrade(request: h11.Request) -> h11.Request:
     if request.http_version not in (b"1.1", b"1.0"):
         raise h11.RemoteProtocolError("HTTP/1 is spoken here", error_status_hint=505)
-    if not any(name == b"upgrade" for name, _ in request.headers):
+    absolute = _ABSOLUTE.fullmatch(request.target)
+    if absolute is None and not any(name == b"upgrade" for name, _ in request.headers):
         return request
+    headers = [item for item in request.headers if item[0] != b"upgrade"]
+    target = request.target
+    if absolute is not None:
+        # The form for proxies, which every server has to take; it outweighs the Host header.
+        authority, target = absolute.groups()
+        headers = [item for item in headers if item[0] != b"host"]
+        headers.insert(0, (b"host", authority))
+        target = target if target.startswith(b"/") else b"/" + target
     return h11.Request(
-        method=request.method,
-        target=request.target,
-        headers=[item for item in request.headers if item[0] != b"upgrade"],
-        http_version=request.http_version,
+        method=request.method, target=target, headers=headers, http_version=request.http_version
     )
+
+
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE)
 
 
 class Http1(H11Protocol):

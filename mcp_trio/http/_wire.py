@@ -46,7 +46,9 @@ class HttpConnection:
                 arrive may be there to be read.
         """
         self.heard = False
-        request = h11.Request(method="POST", target=path, headers=headers)
+        # h11 takes only ASCII from a string; what a header may hold beyond that is Latin-1.
+        encoded = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
+        request = h11.Request(method="POST", target=path, headers=encoded)
         data = bytearray(self._h11.send(request) or b"")
         data += self._h11.send(h11.Data(data=body)) or b""
         data += self._h11.send(h11.EndOfMessage()) or b""

@@ -109,7 +109,10 @@ async def _serve_request(
         with trio.CancelScope(shield=True) as serving:
             response = _Response(scope, send, serving, nursery.cancel_scope, keepalive)
             nursery.start_soon(response.watch, receive)
-            await endpoint.serve(outcome, response)
+            try:
+                await endpoint.serve(outcome, response)
+            finally:
+                response.served()
         nursery.cancel_scope.cancel()
 
 
@@ -178,6 +181,10 @@ class _Response(KeptAlive):
         self._scope["headers"] = [
             item for item in self._scope["headers"] if item[0].lower() in _KEPT_HEADERS
         ]
+
+    def served(self) -> None:
+        """Let go of the exchange, which refers back to here; nothing is written any more."""
+        self._exchange = None
 
     async def watch(self, receive: Receive) -> None:
         """Cancel the request when its client leaves; until then, keep its stream open."""

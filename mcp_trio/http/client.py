@@ -18,7 +18,7 @@ import trio
 from mcp_trio.http import _pool, _target, _wire
 from mcp_trio.http._answer import HttpAnswer, HttpAnswerStatistics
 from mcp_trio.protocol import headers as protocol_headers
-from mcp_trio.protocol import jsonrpc, meta, versions
+from mcp_trio.protocol import jsonrpc, media, meta, methods, versions
 from mcp_trio.transports import abc
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
 
 DEFAULT_MAX_MESSAGE: Final = 16 * 1024 * 1024
 """How many bytes one answer, or one event of a stream, may have."""
-
-_LISTEN: Final = "subscriptions/listen"
 
 _REPEATABLE: Final = frozenset(
     {
@@ -56,13 +54,13 @@ _OURS: Final = frozenset(
         "content-length",
         "content-type",
         "host",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
         "transfer-encoding",
+        protocol_headers.METHOD_HEADER.lower(),
+        protocol_headers.NAME_HEADER.lower(),
+        protocol_headers.VERSION_HEADER.lower(),
     }
 )
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_OUR_PREFIX: Final = protocol_headers.PARAM_PREFIX.lower()
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
@@ -134,6 +132,7 @@ class HttpTransport(abc.Transport):
         self._max_message = max_message
         self._idle = _pool.IdlePool()
         self._busy: set[HttpAnswer] = set()
+        self._sending: set[trio.CancelScope] = set()
         self._connected = 0
         self._requests = 0
         self._closed = False
@@ -190,11 +189,13 @@ class HttpTransport(abc.Transport):
         )
 
     def close(self) -> None:
-        """Close every connection, those of open exchanges too."""
+        """Close every connection, those of open exchanges too, and those not yet open."""
         self._closed = True
         self._idle.close()
         for answer in list(self._busy):
             answer.close()
+        for sending in self._sending:
+            sending.cancel()
 
     @asynccontextmanager
     async def _post(
@@ -206,7 +207,7 @@ class HttpTransport(abc.Transport):
     ) -> AsyncGenerator[HttpAnswer]:
         version = meta.read_version(params) or versions.LATEST
         headers = self._request_headers(method, params, version, len(frame))
-        listening = method == _LISTEN
+        listening = method == methods.LISTEN
 
         async def send_afresh() -> _wire.HttpConnection:
             return await self._send(headers, frame, reuse=False)
@@ -231,9 +232,22 @@ class HttpTransport(abc.Transport):
     async def _send(
         self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
     ) -> _wire.HttpConnection:
-        """Write a request on an idle connection or a fresh one."""
-        if self._closed:
-            raise trio.ClosedResourceError("the transport was closed")
+        """Write a request on an idle connection or a fresh one, unless `close` is called."""
+        if not self._closed:
+            with trio.CancelScope() as sending:
+                self._sending.add(sending)
+                try:
+                    connection = await self._send_request(headers, frame, reuse=reuse)
+                finally:
+                    self._sending.discard(sending)
+                if not sending.cancel_called:
+                    return connection
+                connection.close()
+        raise trio.ClosedResourceError("the transport was closed")
+
+    async def _send_request(
+        self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
+    ) -> _wire.HttpConnection:
         idle = self._idle.take() if reuse else None
         if idle is not None:
             try:
@@ -269,9 +283,9 @@ class HttpTransport(abc.Transport):
     ) -> list[tuple[str, str]]:
         return [
             ("Host", self._target.authority),
-            ("Accept", "application/json, text/event-stream"),
+            ("Accept", f"{media.JSON}, {media.SSE}"),
             ("Accept-Encoding", "identity"),
-            ("Content-Type", "application/json"),
+            ("Content-Type", media.JSON),
             ("Content-Length", str(length)),
             *protocol_headers.build_headers(method, params, version),
             *self._headers,
@@ -283,9 +297,9 @@ def _check_headers(
 ) -> list[tuple[str, str]]:
     headers = list(given.items()) if isinstance(given, Mapping) else list(given)
     for name, value in headers:
-        if not _TOKEN.fullmatch(name):
+        if not protocol_headers.is_token(name):
             raise ValueError(f"not a header name: {name!r}")
-        if name.lower() in _OURS or name.lower().startswith("mcp-param-"):
+        if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIX):
             raise ValueError(f"the header {name} is the protocol's own")
         # Not shown: it may be a secret with a newline at its end.
         if not _VALUE.fullmatch(value) or value != value.strip():

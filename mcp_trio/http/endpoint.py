@@ -9,7 +9,6 @@ Source: specification, basic/transports/streamable-http.
 
 import abc
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Final, TypedDict
 
@@ -24,14 +23,14 @@ from mcp_trio.http.exchange import (
     json_headers,
     status_of,
 )
-from mcp_trio.protocol import hosts, jsonrpc, media, meta
+from mcp_trio.protocol import hosts, jsonrpc, media, meta, methods
 from mcp_trio.protocol.headers import (
     VERSION_HEADER,
     Headers,
     verify_standard,
     verify_version,
 )
-from mcp_trio.transports.abc import Handler, Principal
+from mcp_trio.transports.abc import Handler, Principal, call_handler, notify_handler
 
 __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
 
@@ -39,11 +38,6 @@ MAX_BODY: Final = 4 * 1024 * 1024
 BODY_TIMEOUT: Final = 30.0
 
 NO_HEADERS: Final = Headers()
-
-_LISTEN: Final = "subscriptions/listen"
-_CANCELLED: Final = "notifications/cancelled"
-
-logger: Final = logging.getLogger("mcp_trio.http")
 
 
 class EndpointOptions(TypedDict, total=False):
@@ -152,13 +146,13 @@ class Endpoint:
             message = jsonrpc.parse_client_message(await self._read_body(request))
             if isinstance(message, jsonrpc.Notification):
                 # Over HTTP a request is cancelled by closing its response.
-                if message.method != _CANCELLED:
-                    self._handler.notify(message)
+                if message.method != methods.CANCELLED:
+                    notify_handler(self._handler, message)
                 return Answer(202, [(b"content-length", b"0")])
             request_id = message.id
             self._check_request(message, request.headers)
-            if message.method == _LISTEN and not accepts.sse:
-                raise _RefusedError(406, f"{_LISTEN} is answered with {media.SSE} only")
+            if message.method == methods.LISTEN and not accepts.sse:
+                raise _RefusedError(406, f"{methods.LISTEN} is answered with {media.SSE} only")
             return Call(message, accepts, request.headers, request.principal)
         except _RefusedError as refused:
             return refused.answer  # noqa: ASYNC910 (refused by its head alone)
@@ -181,14 +175,7 @@ class Endpoint:
         # the handler takes the params out of the request, and has the exchange drop the headers.
         exchange = HttpExchange(response, call.accepts, call.headers, call.principal)
         call.headers = NO_HEADERS
-        request = call.request
-        try:
-            reply = await self._handler.handle(request, exchange)
-        except Exception:
-            logger.exception("the handler failed on %r", request.method)
-            error = errors.InternalError("the server failed")
-            reply = jsonrpc.error_reply(request.id, error)
-        await exchange.finish(reply)
+        await exchange.finish(await call_handler(self._handler, call.request, exchange))
 
     def _check_head(self, request: HttpRequest) -> media.Accepts:
         headers = request.headers

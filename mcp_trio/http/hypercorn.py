@@ -33,7 +33,7 @@ BACKLOG: Final = 1024
 CUT_GRACE: Final = 0.25
 """Seconds between closing a connection and cancelling what still serves it."""
 
-logger: Final = logging.getLogger("mcp_trio.http.hypercorn")
+logger = logging.getLogger("mcp_trio.http.hypercorn")
 
 
 async def serve_hypercorn(

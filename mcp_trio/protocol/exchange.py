@@ -1,9 +1,12 @@
-"""The life of one exchange, as one transition table for each role.
+"""The life of one exchange as its client sees it: one transition table.
 
 An exchange is a request and everything that belongs to it until it has ended. For
 `subscriptions/listen` that is a whole stream: the acknowledgement first, then changes, then at
-most one response. The tables say what may happen when; an event that a state has no entry for is
+most one response. The table says what may happen when; an event that a state has no entry for is
 a `LocalProtocolError` if this side caused it and a `RemoteProtocolError` if the peer did.
+
+A server needs no such table: what it writes for a subscription follows from the order in which
+`subscriptions.stream` runs, and whether an exchange has ended from its transport.
 
 Source: specification, basic/patterns/subscriptions; basic/patterns/cancellation.
 """
@@ -14,49 +17,24 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mcp_trio import errors
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 
 __all__ = [
-    "ACKNOWLEDGED",
-    "CANCELLED",
-    "LISTEN",
-    "TABLES",
+    "TABLE",
     "ClientExchange",
     "Disposition",
     "Event",
-    "Role",
-    "ServerExchange",
     "State",
     "next_state",
 ]
 
-LISTEN: Final = "subscriptions/listen"
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-CANCELLED: Final = "notifications/cancelled"
-
-_REQUEST_SCOPED: Final = frozenset({"notifications/progress", "notifications/message"})
+_REQUEST_SCOPED: Final = frozenset({methods.PROGRESS, methods.LOG_MESSAGE})
 """What travels with its own request and never on the stream of a subscription."""
-_CHANGES: Final = frozenset(
-    {
-        "notifications/tools/list_changed",
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/resources/updated",
-    }
-)
-"""What travels on the stream of a subscription and never with another request."""
 
 
 class _Fast(enum.Enum):
-    # Enum's own __hash__ is a Python function, and the tables are read once per message.
+    # Enum's own __hash__ is a Python function, and the table is read once per message.
     __hash__ = object.__hash__
-
-
-class Role(_Fast):
-    """Which side of the exchange this program is."""
-
-    CLIENT = "client"
-    SERVER = "server"
 
 
 class State(_Fast):
@@ -68,17 +46,14 @@ class State(_Fast):
     """A listen request is out, and not yet acknowledged."""
     ACKNOWLEDGED = "acknowledged"
     """A subscription is open."""
-    COMPLETED = "completed"
-    """Server: an open subscription was given its response; only the word that it is torn down
-    may follow, where the transport wants one."""
     DONE = "done"
-    """The response has come, or gone out."""
+    """The response has come."""
     CANCELLED = "cancelled"
-    """The client gave the request up."""
+    """The caller gave the request up."""
     WITHDRAWN = "withdrawn"
-    """Client: the server tore the subscription down without a response."""
+    """The server tore the subscription down without a response."""
     LOST = "lost"
-    """Client: the transport ended before the exchange did."""
+    """The transport ended before the exchange did."""
 
 
 class Event(_Fast):
@@ -94,75 +69,46 @@ class Event(_Fast):
     LOSE = "loss of the transport"
 
 
-_Table = Mapping[State, Mapping[Event, State]]
-
-_CLIENT: Final[_Table] = {
-    State.OPEN: {
-        Event.NOTIFY: State.OPEN,
-        Event.RESULT: State.DONE,
-        Event.ERROR: State.DONE,
-        Event.CANCEL: State.CANCELLED,
-        Event.LOSE: State.LOST,
-    },
-    State.OPENING: {
-        Event.ACKNOWLEDGE: State.ACKNOWLEDGED,
-        Event.RESULT: State.DONE,
-        Event.ERROR: State.DONE,
-        Event.WITHDRAW: State.WITHDRAWN,
-        Event.CANCEL: State.CANCELLED,
-        Event.LOSE: State.LOST,
-    },
-    State.ACKNOWLEDGED: {
-        Event.CHANGE: State.ACKNOWLEDGED,
-        Event.RESULT: State.DONE,
-        Event.ERROR: State.DONE,
-        Event.WITHDRAW: State.WITHDRAWN,
-        Event.CANCEL: State.CANCELLED,
-        Event.LOSE: State.LOST,
-    },
-    State.DONE: {},
-    State.CANCELLED: {},
-    State.WITHDRAWN: {},
-    State.LOST: {},
-}
-
-_SERVER: Final[_Table] = {
-    State.OPEN: {
-        Event.NOTIFY: State.OPEN,
-        Event.RESULT: State.DONE,
-        Event.ERROR: State.DONE,
-        Event.CANCEL: State.CANCELLED,
-    },
-    State.OPENING: {
-        # A result says that a subscription has ended; one that never began is refused.
-        Event.ACKNOWLEDGE: State.ACKNOWLEDGED,
-        Event.ERROR: State.DONE,
-        Event.CANCEL: State.CANCELLED,
-    },
-    State.ACKNOWLEDGED: {
-        Event.CHANGE: State.ACKNOWLEDGED,
-        Event.RESULT: State.COMPLETED,
-        Event.ERROR: State.COMPLETED,
-        Event.CANCEL: State.CANCELLED,
-    },
-    State.COMPLETED: {Event.WITHDRAW: State.DONE, Event.CANCEL: State.CANCELLED},
-    State.DONE: {},
-    State.CANCELLED: {},
-}
-
-TABLES: Final[Mapping[Role, _Table]] = MappingProxyType(
-    {Role.CLIENT: _CLIENT, Role.SERVER: _SERVER}
+TABLE: Final[Mapping[State, Mapping[Event, State]]] = MappingProxyType(
+    {
+        State.OPEN: {
+            Event.NOTIFY: State.OPEN,
+            Event.RESULT: State.DONE,
+            Event.ERROR: State.DONE,
+            Event.CANCEL: State.CANCELLED,
+            Event.LOSE: State.LOST,
+        },
+        State.OPENING: {
+            Event.ACKNOWLEDGE: State.ACKNOWLEDGED,
+            Event.RESULT: State.DONE,
+            Event.ERROR: State.DONE,
+            Event.WITHDRAW: State.WITHDRAWN,
+            Event.CANCEL: State.CANCELLED,
+            Event.LOSE: State.LOST,
+        },
+        State.ACKNOWLEDGED: {
+            Event.CHANGE: State.ACKNOWLEDGED,
+            Event.RESULT: State.DONE,
+            Event.ERROR: State.DONE,
+            Event.WITHDRAW: State.WITHDRAWN,
+            Event.CANCEL: State.CANCELLED,
+            Event.LOSE: State.LOST,
+        },
+        State.DONE: {},
+        State.CANCELLED: {},
+        State.WITHDRAWN: {},
+        State.LOST: {},
+    }
 )
-"""For each role and state, the events that may happen there and the state each leads to."""
+"""For each state, the events that may happen there and the state each leads to."""
 
 _HARMLESS: Final = frozenset({Event.ACKNOWLEDGE, Event.CHANGE, Event.WITHDRAW})
 """What a client passes over out of turn: a second acknowledgement, a change before the first, and
 the cancellation of a request that is no subscription, which goes on waiting for its answer."""
-_SERVER_OPEN: Final = frozenset({State.OPEN, State.OPENING, State.ACKNOWLEDGED})
-_CAUSED_BY_CLIENT: Final = frozenset({Event.CANCEL, Event.LOSE})
+_CAUSED_HERE: Final = frozenset({Event.CANCEL, Event.LOSE})
 
 
-def next_state(role: Role, state: State, event: Event) -> State:
+def next_state(state: State, event: Event) -> State:
     """The state after an event.
 
     Raises:
@@ -170,9 +116,9 @@ def next_state(role: Role, state: State, event: Event) -> State:
         errors.RemoteProtocolError: the peer must not do that now.
     """
     try:
-        return TABLES[role][state][event]
+        return TABLE[state][event]
     except KeyError:
-        ours = (role is Role.CLIENT) == (event in _CAUSED_BY_CLIENT)
+        ours = event in _CAUSED_HERE
         error = errors.LocalProtocolError if ours else errors.RemoteProtocolError
         raise error(f"{event.value} while the exchange is {state.value}") from None
 
@@ -211,13 +157,13 @@ class ClientExchange:
     ) -> None:
         self.request_id = request_id
         self.method = method
-        self.state = State.OPENING if method == LISTEN else State.OPEN
+        self.state = State.OPENING if method == methods.LISTEN else State.OPEN
         self._progress_token = progress_token
 
     @property
     def ended(self) -> bool:
         """Whether it is over, in whichever way."""
-        return not _CLIENT[self.state]
+        return not TABLE[self.state]
 
     def receive(self, message: jsonrpc.Message) -> Disposition:
         """Take note of a message; say whether it is to be delivered.
@@ -232,13 +178,13 @@ class ClientExchange:
             errors.RemoteProtocolError: progress or a log message came for a subscription. The
                 exchange is still open, and its transport has to cancel it.
         """
-        possible = _CLIENT[self.state]
+        possible = TABLE[self.state]
         if not possible:
             return Disposition.IGNORE
         event = self._classify(message)
         if event is None or (event not in possible and event in _HARMLESS):
             return Disposition.DROP
-        self.state = next_state(Role.CLIENT, self.state, event)
+        self.state = next_state(self.state, event)
         return Disposition.DELIVER
 
     def cancel(self) -> bool:
@@ -247,16 +193,16 @@ class ClientExchange:
         It has not if the exchange has ended, nor for `initialize`, which must not be cancelled
         on the wire.
         """
-        if not _CLIENT[self.state]:
+        if not TABLE[self.state]:
             return False
-        self.state = next_state(Role.CLIENT, self.state, Event.CANCEL)
-        return self.method != "initialize"
+        self.state = next_state(self.state, Event.CANCEL)
+        return self.method != methods.INITIALIZE
 
     def lost(self) -> bool:
         """The transport has ended; whether the exchange ends because of that."""
-        if not _CLIENT[self.state]:
+        if not TABLE[self.state]:
             return False
-        self.state = next_state(Role.CLIENT, self.state, Event.LOSE)
+        self.state = next_state(self.state, Event.LOSE)
         return True
 
     def _classify(self, message: jsonrpc.Message) -> Event | None:
@@ -264,7 +210,7 @@ class ClientExchange:
         if not isinstance(message, jsonrpc.Notification):
             return self._classify_response(message)
         params = message.params
-        if message.method == CANCELLED:
+        if message.method == methods.CANCELLED:
             target = jsonrpc.cancelled_request_id(params)
             return Event.WITHDRAW if jsonrpc.same_id(target, self.request_id) else None
         subscription = meta.subscription_id(params)
@@ -272,11 +218,11 @@ class ClientExchange:
             if subscription is not None and not jsonrpc.same_id(subscription, self.request_id):
                 return None
             return self._classify_request_scoped(message.method, params)
-        if self.method != LISTEN:
+        if self.method != methods.LISTEN:
             return Event.NOTIFY if subscription is None else None
         if not jsonrpc.same_id(subscription, self.request_id):
             return None
-        return Event.ACKNOWLEDGE if message.method == ACKNOWLEDGED else Event.CHANGE
+        return Event.ACKNOWLEDGE if message.method == methods.ACKNOWLEDGED else Event.CHANGE
 
     def _classify_response(self, message: jsonrpc.ResultReply | jsonrpc.ErrorReply) -> Event | None:
         if message.id is not None and not jsonrpc.same_id(message.id, self.request_id):
@@ -286,84 +232,9 @@ class ClientExchange:
     def _classify_request_scoped(self, method: str, params: dict[str, Any]) -> Event | None:
         # Progress with a token that this request did not give belongs to another one.
         if (
-            method == "notifications/progress"
+            method == methods.PROGRESS
             and self._progress_token is not None
             and not jsonrpc.same_id(params.get(meta.PROGRESS_TOKEN), self._progress_token)
         ):
             return None
         return Event.NOTIFY
-
-
-class ServerExchange:
-    """One request as the server sees it.
-
-    Whoever writes asks `may_send` at the moment of writing, and tells what was written: what is
-    late is then dropped without fuss, and what is forbidden raises.
-
-    Attributes:
-        request_id: its id.
-        method: its method.
-        state: where it stands.
-    """
-
-    __slots__ = ("method", "request_id", "state")
-
-    def __init__(self, request_id: jsonrpc.RequestId, method: str) -> None:
-        self.request_id = request_id
-        self.method = method
-        self.state = State.OPENING if method == LISTEN else State.OPEN
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has been answered or cancelled."""
-        return self.state not in _SERVER_OPEN
-
-    def may_send(self) -> bool:
-        """Whether anything may still be written for it: it is neither answered nor cancelled."""
-        return not self.ended
-
-    def sent(self, method: str) -> None:
-        """A notification is about to be written for it.
-
-        Raises:
-            errors.LocalProtocolError: the protocol forbids it now; it must not be written. The
-                first notification of a subscription is its acknowledgement, and there is one;
-                progress and log messages do not travel on a subscription, nor changes on
-                another request; nothing follows a response or a cancellation, but for
-                `notifications/cancelled` after the response of a subscription that was open.
-        """
-        self._advance(self._classify(method))
-
-    def replied(self, *, error: bool = False) -> None:
-        """Its response is about to be written.
-
-        Args:
-            error: it is an error response. Before the acknowledgement a subscription can be
-                refused with one, and can have no other.
-
-        Raises:
-            errors.LocalProtocolError: it has been answered or cancelled, or is a subscription
-                that was not acknowledged; nothing must be written.
-        """
-        self._advance(Event.ERROR if error else Event.RESULT)
-
-    def cancelled(self) -> bool:
-        """The client gave it up, or has gone; whether that ends it."""
-        ends = not self.ended
-        if ends or self.state is State.COMPLETED:
-            self._advance(Event.CANCEL)
-        return ends
-
-    def _classify(self, method: str) -> Event:
-        if method == CANCELLED:
-            return Event.WITHDRAW
-        if method == ACKNOWLEDGED:
-            return Event.ACKNOWLEDGE
-        if method in _CHANGES:
-            return Event.CHANGE
-        if method in _REQUEST_SCOPED or self.method != LISTEN:
-            return Event.NOTIFY
-        return Event.CHANGE
-
-    def _advance(self, event: Event) -> None:
-        self.state = next_state(Role.SERVER, self.state, event)

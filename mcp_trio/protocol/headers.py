@@ -15,19 +15,21 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from mcp_trio import errors
-from mcp_trio.protocol import meta, versions
+from mcp_trio.protocol import jsonrpc, meta, versions
 
 __all__ = [
     "METHOD_HEADER",
     "NAME_HEADER",
     "NAME_SOURCES",
     "PARAM_PREFIX",
+    "TCHARS",
     "VERSION_HEADER",
     "Headers",
     "build_headers",
     "build_param_headers",
     "decode_value",
     "encode_value",
+    "is_token",
     "verify_params",
     "verify_standard",
     "verify_version",
@@ -43,10 +45,13 @@ NAME_SOURCES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Which field of the params `Mcp-Name` mirrors, for the methods that need the header."""
 
+TCHARS: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+"""The pattern of a token, which the name of a header is. Source: RFC 9110, section 5.6.2."""
+
 _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 _SAFE: Final = re.compile(r"[\t\x20-\x7e]*", re.ASCII)
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.ASCII)
+_TOKEN: Final = re.compile(TCHARS, re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
 _MAX_SAFE_INTEGER: Final = 2**53 - 1
 _OWS: Final = " \t"
@@ -88,6 +93,11 @@ class Headers(Mapping[str, str]):
         return f"<Headers {', '.join(self._lines)}>"
 
 
+def is_token(text: str) -> bool:
+    """Whether a text may stand as the name of a header."""
+    return _TOKEN.fullmatch(text) is not None
+
+
 def encode_value(value: str) -> str:
     """A string as a header value, in Base64 where it cannot stand there as it is."""
     if _SAFE.fullmatch(value) and value == value.strip(_OWS) and not _is_sentinel(value):
@@ -117,7 +127,7 @@ def decode_value(value: str) -> str:
         return base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, ValueError):
         raise errors.HeaderMismatch(
-            f"Header mismatch: {_show(value)} is not Base64 of UTF-8"
+            f"Header mismatch: {jsonrpc.show(value)} is not Base64 of UTF-8"
         ) from None
 
 
@@ -205,7 +215,7 @@ def build_param_headers(values: Mapping[str, object]) -> list[tuple[str, str]]:
     """
     built: list[tuple[str, str]] = []
     for name, value in values.items():
-        if not _TOKEN.fullmatch(name):
+        if not is_token(name):
             raise errors.LocalProtocolError(f"{name!r} cannot be part of a header name")
         if value is not None:
             built.append((PARAM_PREFIX + name, encode_value(_text(name, value))))
@@ -261,11 +271,6 @@ def _mismatch(name: str, lines: list[str], expected: object) -> errors.HeaderMis
     if len(lines) > 1:
         return errors.HeaderMismatch(f"Header mismatch: the {name} header is there twice")
     return errors.HeaderMismatch(
-        f"Header mismatch: {name} header value {_show(lines[0])} does not match body value "
-        f"{_show(expected)}"
+        f"Header mismatch: {name} header value {jsonrpc.show(lines[0])} does not match body value "
+        f"{jsonrpc.show(expected)}"
     )
-
-
-def _show(value: object) -> str:
-    text = repr(value[:60] if isinstance(value, str) else value)
-    return text if len(text) <= 64 else text[:61] + "..."

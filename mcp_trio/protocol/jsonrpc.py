@@ -11,12 +11,14 @@ before a stream is touched.
 Source: specification, basic/index, "Messages".
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 import attrs
 
 from mcp_trio import codec, errors
+from mcp_trio.protocol import methods
 
 __all__ = [
     "MAX_STRING_ID_BYTES",
@@ -33,10 +35,12 @@ __all__ = [
     "encode_request",
     "error_reply",
     "is_request_id",
+    "oversized_response_id",
     "parse_client_message",
     "parse_server_message",
     "result_reply",
     "same_id",
+    "show",
 ]
 
 RequestId = str | int
@@ -47,6 +51,14 @@ MAX_STRING_ID_BYTES: Final = 256
 
 _INT64 = range(-(2**63), 2**63)
 _ABSENT: Final = object()
+
+_VERSION: Final = rb'"jsonrpc"\s*:\s*"2\.0"'
+_ID: Final = rb'"id"\s*:\s*(-?[0-9]{1,19}|"(?:[^"\\]|\\.)*")'
+_ID_FIRST: Final = re.compile(
+    rb"\s*\{\s*(?:%b\s*,\s*)?%b\s*,\s*\"(?:result|error)\"" % (_VERSION, _ID)
+)
+_RESULT_FIRST: Final = re.compile(rb"\s*\{\s*(?:%b\s*,\s*)?\"(?:result|error)\"" % _VERSION)
+_ID_LAST: Final = re.compile(rb",\s*%b\s*(?:,\s*%b\s*)?\}\s*\Z" % (_ID, _VERSION))
 
 
 @attrs.define(slots=True)
@@ -143,7 +155,7 @@ def parse_client_message(data: bytes) -> Request | Notification:
     if envelope.get("jsonrpc") != "2.0":
         raise _invalid('"jsonrpc" must be "2.0"', known_id)
     if request_id is not _ABSENT and known_id is None:
-        raise _invalid(f"not a usable request id: {_show(request_id)}", None)
+        raise _invalid(f"not a usable request id: {show(request_id)}", None)
     method = envelope.get("method", _ABSENT)
     if method is _ABSENT and ("result" in envelope or "error" in envelope):
         raise _invalid("a client does not send responses", known_id)
@@ -178,7 +190,7 @@ def parse_server_message(data: bytes) -> Message:
     if envelope.get("jsonrpc") != "2.0":
         raise _remote('"jsonrpc" is not "2.0"', known_id)
     if known_id is None and request_id is not _ABSENT and request_id is not None:
-        raise _remote(f"unusable response id {_show(request_id)}", None)
+        raise _remote(f"unusable response id {show(request_id)}", None)
     if "error" in envelope:
         return ErrorReply(known_id, _error_object(envelope["error"], known_id))
     result = envelope.get("result", _ABSENT)
@@ -194,7 +206,7 @@ def _server_notification(envelope: dict[str, Any], request_id: object) -> Notifi
     params = envelope.get("params", {})
     # The id of a request is one of the server's own ids: it says nothing about ours.
     if request_id is not _ABSENT:
-        raise _remote(f"servers do not send requests ({_show(method)})", None)
+        raise _remote(f"servers do not send requests ({show(method)})", None)
     if (
         envelope.get("jsonrpc") != "2.0"
         or not isinstance(method, str)
@@ -210,6 +222,24 @@ def _error_object(error: object, request_id: RequestId | None) -> errors.ErrorRe
         if type(code) is int and isinstance(message, str):
             return errors.ErrorResponse.from_wire(code, message, error.get("data"))
     raise _remote("a malformed error object", request_id)
+
+
+def oversized_response_id(start: bytes, end: bytes | None) -> RequestId | None:
+    """The id of a response of which only the start, and perhaps the end, could be kept.
+
+    It is found where servers put it: before the result, or after it at the very end. None where
+    there is none, or where this is no response.
+    """
+    found = _ID_FIRST.match(start)
+    if found is None and end is not None and _RESULT_FIRST.match(start):
+        found = _ID_LAST.search(end)
+    if found is None:
+        return None
+    try:
+        request_id = codec.decode_json(found[1])
+    except errors.ParseError:
+        return None
+    return request_id if is_request_id(request_id) else None
 
 
 def cancelled_request_id(params: Mapping[str, Any]) -> RequestId | None:
@@ -230,7 +260,7 @@ def encode_request(request_id: RequestId, method: str, params: Mapping[str, Any]
         codec.EncodeError: the params hold what JSON cannot.
     """
     if not is_request_id(request_id):
-        raise errors.LocalProtocolError(f"not a usable request id: {_show(request_id)}")
+        raise errors.LocalProtocolError(f"not a usable request id: {show(request_id)}")
     return codec.encode_json(
         {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
     )
@@ -253,7 +283,7 @@ def encode_cancelled(request_id: RequestId, reason: str | None = None) -> bytes:
     params: dict[str, Any] = {"requestId": request_id}
     if reason is not None:
         params["reason"] = reason
-    return encode_notification("notifications/cancelled", params)
+    return encode_notification(methods.CANCELLED, params)
 
 
 def result_reply(request_id: RequestId, result: dict[str, Any]) -> Reply:
@@ -307,7 +337,7 @@ def _remote(message: str, request_id: RequestId | None) -> errors.RemoteProtocol
     return error
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """A short form of what a peer sent, which can be of any size and shape."""
     if isinstance(value, str):
         return repr(value if len(value) <= 60 else value[:57] + "...")

@@ -19,6 +19,8 @@ DEFAULT_MAX_LINE: Final = 4 * 1024 * 1024
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANK: Final = b" \t\r"
+_KEPT: Final = 512
+"""Bytes of either end of an oversized line that are kept: enough to show whose it is."""
 
 
 @attrs.frozen
@@ -27,9 +29,13 @@ class OversizedLine:
 
     Attributes:
         limit: how many bytes would have been accepted.
+        start: what the line begins with.
+        end: what it ends with; None while that is not known.
     """
 
     limit: int
+    start: bytes = attrs.field(default=b"", eq=False, repr=False)
+    end: bytes | None = attrs.field(default=None, eq=False, repr=False)
 
 
 class LineDecoder:
@@ -38,12 +44,19 @@ class LineDecoder:
     A trailing CR is removed, blank lines are passed over, and so is a byte order mark in front
     of the first line. A line of more than `max_line` bytes (its LF not counted) is reported
     once, as soon as that is known, and skipped up to its end; no more than that is ever held.
+
+    Args:
+        max_line: how many bytes a line may have.
+        report_ends: report an oversized line a second time when its end is known.
     """
 
-    def __init__(self, max_line: int = DEFAULT_MAX_LINE) -> None:
+    def __init__(self, max_line: int = DEFAULT_MAX_LINE, *, report_ends: bool = False) -> None:
         self._max_line = max_line
+        self._report_ends = report_ends
         self._partial = bytearray()
         self._skipping = False
+        self._start = b""
+        self._end = b""
         self._at_start = True
 
     def feed(self, data: bytes) -> list[bytes | OversizedLine]:
@@ -70,19 +83,23 @@ class LineDecoder:
         return lines
 
     def _extend(self, piece: bytes, lines: list[bytes | OversizedLine]) -> None:
-        if self._skipping:
-            return
-        if len(self._partial) + len(piece) > self._max_line:
+        if not self._skipping:
+            if len(self._partial) + len(piece) <= self._max_line:
+                self._partial += piece
+                return
             self._skipping = True
+            self._start = bytes(self._partial[:_KEPT] + piece[:_KEPT])[:_KEPT]
+            self._end = bytes(self._partial[-_KEPT:])
             self._partial.clear()
-            lines.append(OversizedLine(self._max_line))
-            return
-        self._partial += piece
+            lines.append(OversizedLine(self._max_line, self._start))
+        self._end = (self._end + piece[-_KEPT:])[-_KEPT:]
 
     def _finish(self, line: bytes, lines: list[bytes | OversizedLine]) -> None:
         at_start, self._at_start = self._at_start, False
         if self._skipping:
             self._skipping = False
+            if self._report_ends:
+                lines.append(OversizedLine(self._max_line, self._start, self._end))
             return
         if at_start:
             line = line.removeprefix(_BOM)

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from mcp_trio.protocol.headers import Headers
+from mcp_trio.protocol.headers import TCHARS, Headers
 
 __all__ = [
     "JSON",
@@ -25,11 +25,10 @@ __all__ = [
 JSON: Final = "application/json"
 SSE: Final = "text/event-stream"
 
-_TCHAR: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
-_TYPE: Final = re.compile(rf"[ \t]*({_TCHAR})/({_TCHAR})", re.ASCII)
+_TYPE: Final = re.compile(rf"[ \t]*({TCHARS})/({TCHARS})", re.ASCII)
 _PARAMETER: Final = re.compile(
-    rf"[ \t]*;[ \t]*(?:({_TCHAR})=({_TCHAR}|{_QUOTED}))?", re.ASCII | re.DOTALL
+    rf"[ \t]*;[ \t]*(?:({TCHARS})=({TCHARS}|{_QUOTED}))?", re.ASCII | re.DOTALL
 )
 _WEIGHT: Final = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?", re.ASCII)
 

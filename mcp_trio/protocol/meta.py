@@ -15,6 +15,7 @@ __all__ = [
     "LOG_LEVELS",
     "META_CLIENT_CAPABILITIES",
     "META_CLIENT_INFO",
+    "META_DROPPED",
     "META_END",
     "META_LOG_LEVEL",
     "META_SERVER_INFO",
@@ -37,6 +38,8 @@ META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105
+META_DROPPED: Final = "org.mcp-trio/dropped"
+"""Our own key in the `_meta` of an event, or of the final result: how many before it were lost."""
 META_END: Final = "org.mcp-trio/end"
 """Our own key in the result that ends a subscription: its reason, for those who know the key."""
 

@@ -10,7 +10,7 @@ import attrs
 
 from mcp_trio import codec, errors, types
 
-__all__ = ["plain", "prompt_result", "resource_result", "tool_error", "tool_result"]
+__all__ = ["prompt_result", "resource_result", "tool_error", "tool_result"]
 
 _BLOCKS: Final = (
     types.TextContent,
@@ -43,7 +43,7 @@ def tool_result(value: Any) -> dict[str, Any]:
         return {"content": [_unstructure(value)]}
     if isinstance(value, list | tuple) and any(isinstance(item, _BLOCKS) for item in value):
         return {"content": [_block(item) for item in value]}
-    structured = plain(value)
+    structured = _plain(value)
     text = codec.encode_json(structured).decode()
     return {"content": [_text(text)], "structuredContent": structured}
 
@@ -91,7 +91,7 @@ def prompt_result(value: Any, description: str | None) -> dict[str, Any]:
     return result
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A value as JSON would hold it: classes become objects, enumerations their values.
 
     What JSON cannot hold is left for `codec.encode_json` to find.
@@ -102,15 +102,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, collections.abc.Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if kind is list or kind is tuple:
-        return [plain(item) for item in value]
+        return [_plain(item) for item in value]
     if attrs.has(kind):
         if kind.__module__ == types.__name__:
             return _unstructure(value)
-        return {field.name: plain(getattr(value, field.name)) for field in attrs.fields(kind)}
+        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind)}
     if dataclasses.is_dataclass(kind):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}
     return value
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.transports.abc import Exchange, Principal
 
@@ -66,8 +66,8 @@ class Context:
         """Tell the client how far the request has come.
 
         Nothing is sent if the client did not ask for progress, if the value is not above the
-        one reported last, or once the request has been answered. From a handler that runs in a
-        thread, call it through `trio.from_thread.run`.
+        one reported last, if the client has gone, or once the request has been answered. From a
+        handler that runs in a thread, call it through `trio.from_thread.run`.
 
         Cancelling leaves the report unsent or sent, never half sent.
 
@@ -78,7 +78,6 @@ class Context:
 
         Raises:
             ValueError: a number is infinite or not a number.
-            trio.BrokenResourceError: the client has gone.
 
         Source: specification, basic/patterns/progress.
         """
@@ -89,17 +88,21 @@ class Context:
             await trio.lowlevel.checkpoint()
             return
         self._last = progress
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        params: dict[str, Any] = {meta.PROGRESS_TOKEN: token, "progress": progress}
         if total is not None:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        frame = jsonrpc.encode_notification("notifications/progress", params)
+        frame = jsonrpc.encode_notification(methods.PROGRESS, params)
         # A task that outlives the handler must not get its report in behind the response.
         with trio.CancelScope() as scope:
             self._sending.add(scope)
             try:
                 await self._exchange.send(frame)
+            except trio.BrokenResourceError:
+                # Whoever asked has gone, which is about to cancel the handler. A task of the
+                # application's own that reports as well must not fail because of that.
+                await trio.lowlevel.checkpoint()
             finally:
                 self._sending.discard(scope)
 

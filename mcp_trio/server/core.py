@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 import attrs
 
@@ -23,6 +23,7 @@ __all__ = [
     "Core",
     "Listing",
     "cacheable",
+    "check_caching",
     "encoded_reply",
     "read_arguments",
     "read_string",
@@ -119,6 +120,18 @@ def cacheable(result: dict[str, Any], ttl_ms: int, scope: CacheScope) -> dict[st
     result.setdefault("ttlMs", ttl_ms)
     result.setdefault("cacheScope", scope)
     return result
+
+
+def check_caching(ttl_ms: int | None, scope: CacheScope | None) -> None:
+    """Refuse caching hints with which clients would refuse the result; None is no hint.
+
+    Raises:
+        ValueError: one of them makes no sense.
+    """
+    if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 0):
+        raise ValueError(f"ttl_ms must be an integer and not negative, got {ttl_ms!r}")
+    if scope is not None and scope not in get_args(CacheScope):
+        raise ValueError(f"cache_scope is one of {get_args(CacheScope)}, got {scope!r}")
 
 
 async def run_handler(

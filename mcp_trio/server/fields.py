@@ -25,8 +25,6 @@ class Field:
     name: str
     annotation: Any
     default: Any = MISSING
-    argument: str | None = None
-    """What the class calls it, where that is not the wire name."""
 
 
 def fields_of(kind: type) -> list[Field] | None:

@@ -23,11 +23,9 @@ from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSourc
 from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
 from mcp_trio.transports.abc import Exchange
 
-__all__ = ["LISTEN", "Subscriptions"]
+__all__ = ["Subscriptions"]
 
 logger = logging.getLogger("mcp_trio.server")
-
-LISTEN: Final = "subscriptions/listen"
 
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 

@@ -6,10 +6,11 @@ from typing import Any, TypeVar, overload
 
 from mcp_trio import types
 from mcp_trio.server.core import CacheScope, Core
+from mcp_trio.server.entries import describe_function, function_name
 from mcp_trio.server.prompts import Prompts
 from mcp_trio.server.resources import Description, Resources
 from mcp_trio.server.templates import is_template
-from mcp_trio.server.tools import Tools, describe_function, function_name
+from mcp_trio.server.tools import Tools
 
 __all__ = ["Offers"]
 
@@ -191,7 +192,12 @@ class Offers:
         A URI with an expression in braces is a template. Name and description come from the
         function where they are not given; the function stays what it is. `add_resource` and
         `add_resource_template` have the arguments and the rules.
+
+        Raises:
+            TypeError: used without a URI, which would register nothing.
         """
+        if not isinstance(uri, str):
+            raise TypeError(f"@resource needs a URI: @resource('note://a'), got {uri!r}")
 
         def register(function: F) -> F:
             about = Description(
@@ -235,8 +241,8 @@ class Offers:
         One function may read any number of resources: it gets the URI if it has a parameter
         ``uri``, and the context if one is annotated with `Context`. It returns text, bytes, a
         `types.TextResourceContents` or `types.BlobResourceContents`, a list of these, or a whole
-        `types.ReadResourceResult`, and raises `resources.ResourceNotFound` if there is nothing
-        any more. Async or not, as for `add_tool`.
+        `types.ReadResourceResult`, and raises `server.resources.ResourceNotFound` if there is
+        nothing any more. Async or not, as for `add_tool`.
 
         Args:
             uri: an absolute URI, compared as it is.
@@ -253,7 +259,8 @@ class Offers:
             cache_scope: who may share it; None for the server's value.
 
         Raises:
-            ValueError: there is a resource of that URI already, or it is not an absolute URI.
+            ValueError: there is a resource of that URI already, or it is not an absolute URI, or
+                a caching hint makes no sense.
             TypeError: `read` has a parameter that nothing fills.
 
         Source: specification, server/resources.
@@ -302,8 +309,8 @@ class Offers:
         which takes precedence; among templates the one registered first does.
 
         Args:
-            uri_template: see `templates.UriTemplate` for what is understood of RFC 6570, and for
-                what never matches.
+            uri_template: see `server.templates.UriTemplate` for what is understood of RFC 6570,
+                and for what never matches.
             read: what reads a URI.
             name: for programs; None for the template itself.
             title: what people call it.
@@ -316,7 +323,8 @@ class Offers:
             cache_scope: who may share it.
 
         Raises:
-            ValueError: it is registered already, or is not understood.
+            ValueError: it is registered already, or is not understood, or a caching hint makes
+                no sense.
             TypeError: the parameters of `read` do not fit the variables.
 
         Source: specification, server/resources, "Resource Templates".

@@ -19,11 +19,11 @@ from mcp_trio.server.core import (
     read_string,
     run_handler,
 )
+from mcp_trio.server.entries import describe_function, entry, function_name
 from mcp_trio.server.fields import MISSING
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.readers import Mismatch, Reader, read_text
 from mcp_trio.server.schema import Builder
-from mcp_trio.server.tools import describe_function, function_name, icons_to_wire
 from mcp_trio.subscriptions.events import PromptsListChanged
 
 __all__ = ["Prompt", "Prompts"]
@@ -104,19 +104,15 @@ class Prompts:
                 argument["description"] = spec.schema["description"]
             argument["required"] = field.default is MISSING
             arguments.append(argument)
-        wire: dict[str, Any] = {"name": name}
-        if title is not None:
-            wire["title"] = title
-        description = describe_function(function) if description is None else description
-        if description:
-            wire["description"] = description
-        if arguments:
-            wire["arguments"] = arguments
-        if icons:
-            wire["icons"] = icons_to_wire(icons)
-        if meta:
-            wire["_meta"] = dict(meta)
-        codec.encode_json(wire)
+        wire = entry(
+            {"name": name},
+            title=title,
+            description=describe_function(function) if description is None else description,
+            arguments=arguments or None,
+            icons=icons,
+            meta=meta,
+        )
+        codec.encode_json(wire)  # what cannot be listed is found here, not by a client
         required = frozenset(a["name"] for a in arguments if a["required"])
         self.registry.add(name, Prompt(name, wire, handler, readers, required))
 

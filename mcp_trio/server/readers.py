@@ -71,7 +71,7 @@ def read_text(read: Reader, text: str, path: str) -> Any:
 def read_fields(
     value: dict[str, Any],
     path: str,
-    readers: Mapping[str, tuple[str, Reader]],
+    readers: Mapping[str, Reader],
     required: Sequence[str],
     read_more: Reader | None,
 ) -> dict[str, Any]:
@@ -80,12 +80,12 @@ def read_fields(
     problems: list[str] = []
     for name, member in value.items():
         at = under(path, name)
-        target, read = readers.get(name, (name, read_more))
+        read = readers.get(name, read_more)
         if read is None:
             problems.append(f"{at}: unexpected")
             continue
         try:
-            made[target] = read(member, at)
+            made[name] = read(member, at)
         except Mismatch as problem:
             problems.append(str(problem))
     problems += [f"{under(path, name)}: missing" for name in required if name not in value]

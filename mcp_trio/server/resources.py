@@ -17,15 +17,16 @@ from mcp_trio.server.core import (
     Core,
     Listing,
     cacheable,
+    check_caching,
     read_string,
     run_handler,
 )
+from mcp_trio.server.entries import entry
 from mcp_trio.server.fields import MISSING
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.readers import Mismatch, Reader, read_text
 from mcp_trio.server.schema import Builder
 from mcp_trio.server.templates import UriTemplate
-from mcp_trio.server.tools import icons_to_wire
 from mcp_trio.subscriptions import uris
 from mcp_trio.subscriptions.events import ResourcesListChanged
 
@@ -71,22 +72,21 @@ class Description:
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
 
-    def to_wire(self, wire: dict[str, Any], name: str) -> dict[str, Any]:
-        """Add it to an entry of a list."""
-        wire["name"] = self.name if self.name is not None else name
-        optional = {
-            "title": self.title,
-            "description": self.description,
-            "mimeType": self.mime_type,
-            "size": self.size,
-            "_meta": None if self.meta is None else dict(self.meta),
-        }
-        wire |= {key: value for key, value in optional.items() if value is not None}
-        if self.annotations is not None:
-            wire["annotations"] = codec.unstructure(self.annotations)
-        if self.icons:
-            wire["icons"] = icons_to_wire(self.icons)
-        return wire
+    def __attrs_post_init__(self) -> None:
+        check_caching(self.ttl_ms, self.cache_scope)
+
+    def to_wire(self, key: dict[str, Any], uri: str) -> dict[str, Any]:
+        """The entry of a list, found by `key`; its URI stands for a name it does not have."""
+        return entry(
+            {**key, "name": uri if self.name is None else self.name},
+            title=self.title,
+            description=self.description,
+            mimeType=self.mime_type,
+            size=self.size,
+            annotations=self.annotations,
+            icons=self.icons,
+            meta=self.meta,
+        )
 
 
 @attrs.frozen
@@ -96,6 +96,7 @@ class Resource:
     uri: str
     about: Description
     handler: Handler
+    wants_uri: bool
 
     def to_wire(self) -> dict[str, Any]:
         """Its entry in the list. Made when it is listed: there can be very many."""
@@ -150,7 +151,8 @@ class Resources:
         for field in handler.shape.fields:
             if field.name != "uri" and field.default is MISSING:
                 raise TypeError(f"{uri}: nothing fills the parameter {field.name!r}")
-        resource = Resource(uri, about, handler)
+        wants_uri = any(field.name == "uri" for field in handler.shape.fields)
+        resource = Resource(uri, about, handler, wants_uri)
         codec.encode_json(resource.to_wire())  # one that cannot be listed would spoil the list
         self.listing.registry.add(uri, resource)
 
@@ -197,8 +199,7 @@ class Resources:
     def _find(self, uri: str) -> tuple[Handler, Description, dict[str, Any]]:
         resource = self.listing.registry.get(uri)
         if resource is not None:
-            wants_uri = any(field.name == "uri" for field in resource.handler.shape.fields)
-            return resource.handler, resource.about, {"uri": uri} if wants_uri else {}
+            return resource.handler, resource.about, {"uri": uri} if resource.wants_uri else {}
         for template in self.templates.registry:
             keywords = template.read(uri)
             if keywords is not None:

@@ -80,12 +80,12 @@ class Builder:
             extra: what any other property must be; `MISSING` allows none.
         """
         properties: dict[str, Any] = {}
-        readers: dict[str, tuple[str, Reader]] = {}
+        readers: dict[str, Reader] = {}
         required: list[str] = []
         for field in fields:
             spec = self.spec(field.annotation)
             properties[field.name] = spec.schema
-            readers[field.name] = (field.argument or field.name, spec.read)
+            readers[field.name] = spec.read
             if field.default is MISSING:
                 required.append(field.name)
             elif _has_json_form(field.default):
@@ -103,7 +103,12 @@ class Builder:
         def read(value: Any, path: str) -> Any:
             if type(value) is not dict:
                 raise expected("an object", value, path)
-            return make(**read_fields(value, path, readers, required, read_more))
+            members = read_fields(value, path, readers, required, read_more)
+            try:
+                return make(**members)
+            except _REFUSALS as problem:
+                # A class can ask for more than its types say, and its words are for the client.
+                raise Mismatch(path, str(problem) or type(problem).__name__) from problem
 
         return TypeSpec(schema, read)
 
@@ -227,6 +232,9 @@ class Builder:
 
         return TypeSpec({"type": "object", "additionalProperties": spec.schema}, read)
 
+
+_REFUSALS: Final = (AssertionError, TypeError, ValueError)
+"""With what a class refuses its arguments: a validator, a `__post_init__`."""
 
 _ARRAYS: Final[dict[type, Callable[[list[Any]], Any]]] = {
     list: list,

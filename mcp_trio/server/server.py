@@ -9,15 +9,15 @@ import attrs
 import trio
 
 from mcp_trio import codec, errors, types
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
 from mcp_trio.server import failures
 from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
-from mcp_trio.server.core import CacheScope, Call, Core, cacheable, encoded_reply
+from mcp_trio.server.core import CacheScope, Call, Core, cacheable, check_caching, encoded_reply
 from mcp_trio.server.handlers import Threads
 from mcp_trio.server.limits import Limits
-from mcp_trio.server.listen import LISTEN, Subscriptions
+from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
 from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Event
@@ -110,8 +110,7 @@ class Server(Offers):
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
-        if ttl_ms < 0:
-            raise ValueError(f"ttl_ms must not be negative, got {ttl_ms!r}")
+        check_caching(ttl_ms, cache_scope)
         self.info = types.Implementation(
             name,
             version,
@@ -258,7 +257,7 @@ class Server(Offers):
 
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""
-        if method == LISTEN:
+        if method == methods.LISTEN:
             return self._subscriptions is not None
         return method in self._methods
 
@@ -282,7 +281,7 @@ class Server(Offers):
         """
         self._in_progress += 1
         try:
-            if request.method == LISTEN and self._subscriptions is not None:
+            if request.method == methods.LISTEN and self._subscriptions is not None:
                 return await self._subscriptions.listen(request, exchange)
             return await self._serve(request, exchange)
         except errors.ErrorResponse as error:
@@ -301,7 +300,7 @@ class Server(Offers):
             self._in_progress -= 1
 
     async def _serve(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
-        if request.method == "initialize":
+        if request.method == methods.INITIALIZE:
             raise _no_handshake(request.params)
         params = request.params
         about = meta.parse_meta(params, SUPPORTED_VERSIONS)

@@ -205,7 +205,7 @@ def _add_variables(parts: list[_Literal | _Variable], operator: str, variables: 
         separator = between if index else first
         if separator:
             _append_literal(parts, separator)
-        parts.append(_Variable(name, operator in ("+", "#") and bool(operator)))
+        parts.append(_Variable(name, operator in ("+", "#")))
 
 
 def _allowed(unit: str, reserved: bool) -> bool:

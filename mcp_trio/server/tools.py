@@ -3,8 +3,6 @@
 Source: specification, server/tools.
 """
 
-import functools
-import inspect
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +22,13 @@ from mcp_trio.server.core import (
     read_string,
     run_handler,
 )
+from mcp_trio.server.entries import describe_function, entry, function_name
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.readers import Mismatch, TypeSpec
 from mcp_trio.server.schema import Builder
 from mcp_trio.subscriptions.events import ToolsListChanged
 
-__all__ = ["Tool", "Tools", "describe_function", "icons_to_wire", "input_spec"]
+__all__ = ["Tool", "Tools", "input_spec"]
 
 logger = logging.getLogger("mcp_trio.server")
 
@@ -75,19 +74,15 @@ class Tools:
         if not _USUAL_NAME.match(name):
             logger.warning("the tool name %r is unusual; clients may refuse it", name)
         spec = input_spec(name, handler)
-        wire: dict[str, Any] = {"name": name}
-        if title is not None:
-            wire["title"] = title
-        description = describe_function(function) if description is None else description
-        if description:
-            wire["description"] = description
-        wire["inputSchema"] = spec.schema
-        if annotations is not None:
-            wire["annotations"] = codec.unstructure(annotations)
-        if icons:
-            wire["icons"] = icons_to_wire(icons)
-        if meta:
-            wire["_meta"] = dict(meta)
+        wire = entry(
+            {"name": name},
+            title=title,
+            description=describe_function(function) if description is None else description,
+            inputSchema=spec.schema,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+        )
         codec.encode_json(wire)  # what cannot be listed is found here, not by a client
         read = spec.read
         self.registry.add(name, Tool(name, wire, lambda values: read(values, ""), handler))
@@ -143,31 +138,3 @@ def input_spec(name: str, handler: Handler) -> TypeSpec:
     if builder.definitions:
         return TypeSpec({**spec.schema, "$defs": builder.definitions}, spec.read)
     return spec
-
-
-def function_name(function: Callable[..., Any]) -> str:
-    """The name of a function, however it is wrapped.
-
-    Raises:
-        TypeError: it has none, as a lambda or some object.
-    """
-    name = getattr(inspect.unwrap(_bare(function)), "__name__", None)
-    if name is None or name == "<lambda>":
-        raise TypeError(f"{function!r} has no name of its own: pass name=")
-    return str(name)
-
-
-def describe_function(function: Callable[..., Any]) -> str | None:
-    """The docstring of a function, cleaned."""
-    return inspect.getdoc(_bare(function))
-
-
-def icons_to_wire(icons: Sequence[types.Icon]) -> list[dict[str, Any]]:
-    """Icons as the wire has them."""
-    return [codec.unstructure(icon) for icon in icons]
-
-
-def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function

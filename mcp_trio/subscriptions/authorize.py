@@ -11,7 +11,7 @@ from mcp_trio.subscriptions.source import SubscriptionContext
 
 __all__ = ["Authorizer", "authorize_filter"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.subscriptions")
 
 
 class Authorizer(Protocol):
@@ -46,7 +46,7 @@ async def authorize_filter(
             if not await authorizer(*question, context):
                 refused.add(question)
         except Exception as problem:
-            log.exception("a subscription's authorizer failed; the request is refused")
+            logger.exception("a subscription's authorizer failed; the request is refused")
             raise errors.InternalError("subscription authorizer failed") from problem
 
     def flag(field: str, asked: bool) -> bool:

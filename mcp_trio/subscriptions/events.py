@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal, TypeGuard
 import attrs
 
 from mcp_trio import codec
+from mcp_trio.protocol import methods
 
 __all__ = [
     "CORE_EVENTS",
@@ -45,40 +46,38 @@ class _Encodable:
     _template: tuple[bytes, bytes]
 
 
+class _ListChanged:
+    """A change that says nothing but its kind."""
+
+    __slots__ = ()
+
+    method: ClassVar[str]
+
+    @property
+    def key(self) -> Hashable:
+        """What coalescing compares: equal keys are the same news."""
+        return self.method
+
+
 @attrs.frozen
-class ToolsListChanged:
+class ToolsListChanged(_ListChanged):
     """The list of tools has changed."""
 
-    method: ClassVar[str] = "notifications/tools/list_changed"
-
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
+    method: ClassVar[str] = methods.TOOLS_LIST_CHANGED
 
 
 @attrs.frozen
-class PromptsListChanged:
+class PromptsListChanged(_ListChanged):
     """The list of prompts has changed."""
 
-    method: ClassVar[str] = "notifications/prompts/list_changed"
-
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
+    method: ClassVar[str] = methods.PROMPTS_LIST_CHANGED
 
 
 @attrs.frozen
-class ResourcesListChanged:
+class ResourcesListChanged(_ListChanged):
     """The list of resources, or of resource templates, has changed."""
 
-    method: ClassVar[str] = "notifications/resources/list_changed"
-
-    @property
-    def key(self) -> Hashable:
-        """What coalescing compares: equal keys are the same news."""
-        return self.method
+    method: ClassVar[str] = methods.RESOURCES_LIST_CHANGED
 
 
 @attrs.frozen
@@ -95,7 +94,7 @@ class ResourceUpdated(_Encodable):
     """
 
     uri: str
-    method: ClassVar[str] = "notifications/resources/updated"
+    method: ClassVar[str] = methods.RESOURCE_UPDATED
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.uri, str):

@@ -9,7 +9,7 @@ Source: specification, basic/patterns/subscriptions.
 from typing import Any, Final
 
 from mcp_trio import codec
-from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import (
     CORE_EVENTS,
     Event,
@@ -20,8 +20,6 @@ from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.subscriptions.source import End
 
 __all__ = [
-    "ACKNOWLEDGED",
-    "META_DROPPED",
     "Template",
     "ack_frame",
     "completion_result",
@@ -30,11 +28,6 @@ __all__ = [
     "event_template",
 ]
 
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-
-META_DROPPED: Final = "org.mcp-trio/dropped"
-"""Our own key in the `_meta` of an event, or of the final result: how many before it were lost."""
-
 Template = tuple[bytes, bytes]
 """What stands before and after the subscription id."""
 
@@ -42,10 +35,10 @@ Template = tuple[bytes, bytes]
 _RESERVED: Final = frozenset(
     {
         *CORE_EVENTS,
-        ACKNOWLEDGED,
-        "notifications/cancelled",
-        "notifications/message",
-        "notifications/progress",
+        methods.ACKNOWLEDGED,
+        methods.CANCELLED,
+        methods.LOG_MESSAGE,
+        methods.PROGRESS,
     }
 )
 
@@ -123,7 +116,7 @@ def event_frame(event: Event, encoded_id: bytes, dropped: int = 0) -> bytes:
     """
     prefix, suffix = event_template(event)
     if dropped:
-        return b'%b%b,"%b":%d%b' % (prefix, encoded_id, META_DROPPED.encode(), dropped, suffix)
+        return b'%b%b,"%b":%d%b' % (prefix, encoded_id, meta.META_DROPPED.encode(), dropped, suffix)
     return prefix + encoded_id + suffix
 
 
@@ -133,7 +126,7 @@ def ack_frame(encoded_id: bytes, accepted: SubscriptionFilter) -> bytes:
     return b"".join((_ACK_PREFIX, encoded_id, b'},"notifications":', notifications, b"}}"))
 
 
-_ACK_PREFIX: Final = _prefix(ACKNOWLEDGED)
+_ACK_PREFIX: Final = _prefix(methods.ACKNOWLEDGED)
 
 
 def completion_result(
@@ -158,5 +151,5 @@ def completion_result(
         result_meta[meta.META_SERVER_INFO] = server_info
     result_meta[meta.META_END] = reason
     if dropped:
-        result_meta[META_DROPPED] = dropped
+        result_meta[meta.META_DROPPED] = dropped
     return {"resultType": "complete", "_meta": result_meta}

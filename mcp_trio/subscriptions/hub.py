@@ -41,7 +41,7 @@ from mcp_trio.subscriptions.statistics import NOBODY, HubStatistics, PublishRepo
 
 __all__ = ["Hub", "HubStatistics", "PublishReport"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.subscriptions")
 
 
 class Hub(SubscriptionSource):
@@ -222,7 +222,7 @@ class Hub(SubscriptionSource):
         try:
             return bool(self._sub_resources(base))
         except Exception:
-            log.exception("sub_resources failed; the update does not count for the URI above")
+            logger.exception("sub_resources failed; the update does not count for the URI above")
             return False
 
     def _publish_extension(self, event: ExtensionEvent) -> PublishReport:

@@ -15,7 +15,7 @@ from mcp_trio.subscriptions.statistics import ListenerStatistics
 
 __all__ = ["Listener", "Registry"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.subscriptions")
 
 
 class Listener(Mailbox, SourceHandle):
@@ -165,4 +165,4 @@ class Registry:
             try:
                 self._on_interest(uri, wanted)
             except Exception:
-                log.exception("on_interest failed")
+                logger.exception("on_interest failed")

@@ -30,7 +30,7 @@ from mcp_trio.subscriptions.source import (
 
 __all__ = ["CLOSE_GRACE", "DISCONNECTED", "FrameWriter", "OpenSubscription", "run_subscription"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger("mcp_trio.subscriptions")
 
 CLOSE_GRACE: Final = 5.0
 """Seconds a source may take to close a handle, or to end one that it was asked to complete."""
@@ -105,7 +105,7 @@ class OpenSubscription:
         try:
             honoured = handle.complete(end)
         except Exception:
-            log.exception("a subscription source failed to complete; it is stopped instead")
+            logger.exception("a subscription source failed to complete; it is stopped instead")
         if not handle.ends_itself:
             self._stop_at = trio.current_time() + CLOSE_GRACE if honoured else -math.inf
             if self._scope is not None:
@@ -292,9 +292,9 @@ async def run_subscription(
             with trio.move_on_after(CLOSE_GRACE, shield=True) as closing:
                 await handle.aclose(reason)
             if closing.cancelled_caught:
-                log.error("a subscription source took more than %s s to close", CLOSE_GRACE)
+                logger.error("a subscription source took more than %s s to close", CLOSE_GRACE)
         except Exception:
-            log.exception("a subscription source failed to close")
+            logger.exception("a subscription source failed to close")
         del reason  # it may hold an exception, which holds this frame
     return frames.completion_result(request_id, server_info, end, subscription._lost)  # noqa: SLF001
 
@@ -313,7 +313,7 @@ def _check_narrowed(handle: SourceHandle, granted: SubscriptionFilter) -> Subscr
 
 def _source_failed(how: str, problem: Exception | None = None) -> errors.InternalError:
     """Tell the log everything and the client nothing."""
-    log.error("a subscription source %s", how, exc_info=problem)
+    logger.error("a subscription source %s", how, exc_info=problem)
     return errors.InternalError(_SOURCE_FAILED)
 
 

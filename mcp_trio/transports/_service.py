@@ -12,13 +12,7 @@ from typing import TypeVarTuple, Unpack
 
 import trio
 
-from mcp_trio import errors
-from mcp_trio.protocol import jsonrpc
-from mcp_trio.transports import abc
-
-__all__ = ["RateLimitedLog", "Services", "call_handler", "open_services"]
-
-logger = logging.getLogger("mcp_trio.transports")
+__all__ = ["RateLimitedLog", "Services", "open_services"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -81,19 +75,6 @@ async def open_services() -> AsyncIterator[Services]:
             raise lone
         finally:
             del lone
-
-
-async def call_handler(
-    handler: abc.Handler, request: jsonrpc.Request, exchange: abc.Exchange
-) -> jsonrpc.Reply:
-    """Call a handler; should it break its promise not to raise, answer in its place."""
-    request_id, method = request.id, request.method
-    try:
-        return await handler.handle(request, exchange)
-    except Exception:
-        logger.exception("the handler failed on %s", method)
-        await trio.lowlevel.checkpoint()
-        return jsonrpc.error_reply(request_id, errors.InternalError("the server failed"))
 
 
 class RateLimitedLog:

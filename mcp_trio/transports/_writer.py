@@ -17,23 +17,21 @@ class Line:
     """Bytes that wait to be written.
 
     Attributes:
+        data: the bytes; none are left once they are written.
+        wanted: asked when it is their turn; if it says no, they are dropped. None says yes.
+        settled: nothing more will happen to them.
         started: the writer has begun to write them.
         failed: they were not written, or not known to be, because the stream has ended.
     """
 
-    __slots__ = ("_data", "_done", "_wanted", "failed", "started")
+    __slots__ = ("data", "failed", "settled", "started", "wanted")
 
     def __init__(self, data: bytes, wanted: Callable[[], bool] | None) -> None:
-        self._data = data
-        self._wanted = wanted
-        self._done = trio.Event()
+        self.data = data
+        self.wanted = wanted
+        self.settled = trio.Event()
         self.started = False
         self.failed = False
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will happen to it."""
-        return self._done.is_set()
 
 
 class LineWriter:
@@ -78,15 +76,11 @@ class LineWriter:
             trio.BrokenResourceError: the stream has ended.
         """
         try:
-            await line._done.wait()  # noqa: SLF001
+            await line.settled.wait()
         finally:
             self.withdraw(line)
         if line.failed:
             raise trio.BrokenResourceError("the peer has gone") from self.cause
-
-    async def settled(self, line: Line) -> None:
-        """Wait until nothing more will happen to the line, whatever that was."""
-        await line._done.wait()  # noqa: SLF001
 
     async def write(self, data: bytes, wanted: Callable[[], bool] | None = None) -> None:
         """Queue a line and wait for it: `put` and `wait` in one."""
@@ -96,13 +90,13 @@ class LineWriter:
         """Take a line back, if its writing has not begun."""
         if line in self._queue:
             del self._queue[line]
-            line._done.set()  # noqa: SLF001
+            line.settled.set()
 
     async def flush(self) -> None:
         """Wait until everything queued by now has been written, or the stream has ended."""
         for line in (self._current, *self._queue):
             if line is not None:
-                await line._done.wait()  # noqa: SLF001
+                await line.settled.wait()
         await trio.lowlevel.checkpoint()
 
     def fail(self, cause: BaseException | None) -> None:
@@ -136,19 +130,19 @@ class LineWriter:
 
     async def _write_next(self) -> None:
         line, _ = self._queue.popitem(last=False)
-        if line._wanted is not None and not line._wanted():  # noqa: SLF001
-            line._done.set()  # noqa: SLF001
+        if line.wanted is not None and not line.wanted():
+            line.settled.set()
             await trio.lowlevel.checkpoint()
             return
         line.started = True
         self._current = line
-        await self._stream.send_all(line._data)  # noqa: SLF001
+        await self._stream.send_all(line.data)
         self._current = None
-        line._data = b""  # noqa: SLF001
-        line._done.set()  # noqa: SLF001
+        line.data = b""
+        line.settled.set()
 
 
 def _give_up(line: Line) -> None:
-    if not line.done:
+    if not line.settled.is_set():
         line.failed = True
-        line._done.set()  # noqa: SLF001
+        line.settled.set()

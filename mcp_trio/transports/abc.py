@@ -5,6 +5,7 @@ there is a pipe, a socket or a function call behind it.
 """
 
 import abc
+import logging
 import math
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -13,9 +14,12 @@ from typing import Literal, Protocol
 import attrs
 import trio
 
+from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 
-__all__ = ["Exchange", "Handler", "Principal", "Transport"]
+__all__ = ["Exchange", "Handler", "Principal", "Transport", "call_handler", "notify_handler"]
+
+logger = logging.getLogger("mcp_trio.transports")
 
 
 @attrs.frozen
@@ -94,6 +98,30 @@ class Handler(Protocol):
 
         Returns when all have ended, or at the deadline (`trio.current_time`), in seconds.
         """
+
+
+async def call_handler(
+    handler: Handler, request: jsonrpc.Request, exchange: Exchange
+) -> jsonrpc.Reply:
+    """Call a handler; should it break its promise not to raise, answer in its place.
+
+    Cancelling cancels the handler.
+    """
+    request_id, method = request.id, request.method
+    try:
+        return await handler.handle(request, exchange)
+    except Exception:
+        logger.exception("the handler failed on %r", method)
+        await trio.lowlevel.checkpoint()
+        return jsonrpc.error_reply(request_id, errors.InternalError("the server failed"))
+
+
+def notify_handler(handler: Handler, notification: jsonrpc.Notification) -> None:
+    """Hand on a notification, which nobody answers: what goes wrong with it is for the log."""
+    try:
+        handler.notify(notification)
+    except Exception:
+        logger.exception("the handler failed on %r", notification.method)
 
 
 class Transport(abc.ABC):

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc, lines, meta
+from mcp_trio.protocol import jsonrpc, lines, meta, methods
 from mcp_trio.transports import abc
 from mcp_trio.transports._service import RateLimitedLog, Services, open_services
 from mcp_trio.transports._writer import Line, LineWriter
@@ -153,7 +153,7 @@ class LineTransport(abc.Transport):
             token = None
         elif token in self._tokens:
             raise errors.LocalProtocolError(f"progress token {token!r} is already in use")
-        listens = method == exchange.LISTEN
+        listens = method == methods.LISTEN
         wants_log = not listens and request_meta.get(meta.META_LOG_LEVEL) is not None
         inbox = Inbox(coalescing=listens, max_waiting=self._max_waiting)
         route = _Route(request_id, method, token, wants_log, inbox)
@@ -181,7 +181,7 @@ class LineTransport(abc.Transport):
     def _cancel(self, route: _Route) -> None:
         route.over = True
         # `initialize` is the one request that must not be cancelled.
-        if route.method != "initialize" and self._lost is None:
+        if route.method != methods.INITIALIZE and self._lost is None:
             self._writer.put(lines.encode_line(jsonrpc.encode_cancelled(route.request_id)))
 
     def _remember(self, route: _Route) -> None:
@@ -197,7 +197,7 @@ class LineTransport(abc.Transport):
         await self._lose(self._writer.cause)
 
     async def _read(self) -> None:
-        decoder = lines.LineDecoder(self._max_line)
+        decoder = lines.LineDecoder(self._max_line, report_ends=True)
         cause: BaseException | None = None
         ended = False
         while not ended:
@@ -239,24 +239,38 @@ class LineTransport(abc.Transport):
         if self._lost is not None:
             return  # it is read only so that the server can finish what it has to say
         if isinstance(line, lines.OversizedLine):
-            self._skip_noise(f"a line of more than {line.limit} bytes")
+            self._sort_oversized(line)
             return
         try:
             message = jsonrpc.parse_server_message(line)
         except errors.RemoteProtocolError as error:
-            route = None if error.request_id is None else self._routes.get(error.request_id)
-            if route is None:
+            if not self._fail(error.request_id, error):
                 self._skip_noise(error)
-            else:
-                # Its answer has come and makes no sense. There will not be another.
-                self._remove_route(route)
-                route.over = True
-                route.inbox.fail(error)
             return
         if isinstance(message, jsonrpc.Notification):
             self._sort_notification(message)
         else:
             self._sort_response(message)
+
+    def _sort_oversized(self, line: lines.OversizedLine) -> None:
+        """If it is an answer, somebody waits for it; there will not be another."""
+        what = f"a line of more than {line.limit} bytes"
+        if line.end is None:
+            self._skip_noise(what)
+        request_id = jsonrpc.oversized_response_id(line.start, line.end)
+        self._fail(request_id, errors.RemoteProtocolError(f"the server answers with {what}"))
+
+    def _fail(
+        self, request_id: jsonrpc.RequestId | None, error: errors.RemoteProtocolError
+    ) -> bool:
+        """The answer to a request has come and makes no sense; whether it is one of ours."""
+        route = None if request_id is None else self._routes.get(request_id)
+        if route is None:
+            return False
+        self._remove_route(route)
+        route.over = True
+        route.inbox.fail(error)
+        return True
 
     def _sort_response(self, response: jsonrpc.ResultReply | jsonrpc.ErrorReply) -> None:
         if response.id is None:
@@ -277,7 +291,7 @@ class LineTransport(abc.Transport):
         if route is None:
             self._skip_unrouted(request_id, notification.method)
             return
-        if notification.method == exchange.CANCELLED:
+        if notification.method == methods.CANCELLED:
             route.over = True
         was_open = not route.inbox.ended
         route.inbox.put(notification)
@@ -287,15 +301,15 @@ class LineTransport(abc.Transport):
     def _subject(self, notification: jsonrpc.Notification) -> jsonrpc.RequestId | None:
         """The request that a notification is about, if there is such a request."""
         method, params = notification.method, notification.params
-        if method == "notifications/progress":
+        if method == methods.PROGRESS:
             token = params.get(meta.PROGRESS_TOKEN)
             route = self._tokens.get(token) if meta.is_progress_token(token) else None
             return None if route is None else route.request_id
-        if method == exchange.CANCELLED:
+        if method == methods.CANCELLED:
             return self._subscription(jsonrpc.cancelled_request_id(params))
         if (request_id := meta.subscription_id(params)) is not None:
             return self._subscription(request_id)
-        if method == "notifications/message":
+        if method == methods.LOG_MESSAGE:
             # It does not say whose it is; with one request that asked for such, it is clear.
             candidates = [route for route in self._routes.values() if route.wants_log]
             return candidates[0].request_id if len(candidates) == 1 else None
@@ -304,12 +318,12 @@ class LineTransport(abc.Transport):
     def _subscription(self, request_id: jsonrpc.RequestId | None) -> jsonrpc.RequestId | None:
         """The id, unless it is that of a request which is no subscription."""
         route = None if request_id is None else self._routes.get(request_id)
-        return request_id if route is None or route.method == exchange.LISTEN else None
+        return request_id if route is None or route.method == methods.LISTEN else None
 
     def _skip_unrouted(self, request_id: jsonrpc.RequestId | None, what: str) -> None:
         self._unrouted += 1
         late = request_id is not None and request_id in self._left
-        if late or what == "notifications/progress":
+        if late or what == methods.PROGRESS:
             return  # any race allows that
         self._log.warning("dropped what belongs to no open request", what[:100])
 

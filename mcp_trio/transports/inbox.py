@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc
+from mcp_trio.protocol import jsonrpc, meta, methods
 
 __all__ = ["MAX_WAITING", "Inbox", "InboxStatistics"]
 
@@ -25,15 +25,13 @@ MAX_WAITING: Final = 1024
 
 _BY_METHOD: Final = frozenset(
     {
-        "notifications/tools/list_changed",
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        exchange.ACKNOWLEDGED,
-        exchange.CANCELLED,
+        methods.TOOLS_LIST_CHANGED,
+        methods.PROMPTS_LIST_CHANGED,
+        methods.RESOURCES_LIST_CHANGED,
     }
 )
-_BY_PARAM: Final = {"notifications/resources/updated": "uri", "notifications/tasks": "taskId"}
-_KEEP_FIRST: Final = frozenset({exchange.ACKNOWLEDGED, exchange.CANCELLED})
+_BY_PARAM: Final = {methods.RESOURCE_UPDATED: "uri", "notifications/tasks": "taskId"}
+_KEEP_FIRST: Final = frozenset({methods.ACKNOWLEDGED, methods.CANCELLED})
 
 
 @attrs.frozen
@@ -65,6 +63,7 @@ class Inbox(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._max_waiting = max_waiting
         self._waiting: OrderedDict[Hashable, jsonrpc.Message] = OrderedDict()
         self._serial = 0
+        self._acknowledged = False
         self._ended = False
         self._closed = False
         self._error: errors.McpError | None = None
@@ -167,16 +166,26 @@ class Inbox(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     def _key(self, notification: jsonrpc.Notification) -> Hashable:
         method = notification.method
-        if self._coalescing:
-            if method in _BY_METHOD:
+        if self._coalescing and not _tells_a_gap(notification):
+            if method in _KEEP_FIRST:
+                self._acknowledged |= method == methods.ACKNOWLEDGED
                 return method
+            # What precedes the acknowledgement does not count, so nothing may join it there.
+            if method in _BY_METHOD:
+                return (self._acknowledged, method)
             name = _BY_PARAM.get(method)
             subject = notification.params.get(name) if name else None
             if isinstance(subject, str):
-                return (method, subject)
+                return (self._acknowledged, method, subject)
         # Nothing is known that would make two of these the same news.
         self._serial += 1
         return self._serial
+
+
+def _tells_a_gap(notification: jsonrpc.Notification) -> bool:
+    """Whether it says that events before it were lost: that would go with it."""
+    raw = notification.params.get("_meta")
+    return isinstance(raw, dict) and meta.META_DROPPED in raw
 
 
 _RESPONSE: Final = object()

@@ -14,9 +14,9 @@ from typing import Final, Literal
 import trio
 
 from mcp_trio import errors
-from mcp_trio.protocol import exchange, jsonrpc, lines
+from mcp_trio.protocol import jsonrpc, lines, methods
 from mcp_trio.transports import abc
-from mcp_trio.transports._service import RateLimitedLog, Services, call_handler, open_services
+from mcp_trio.transports._service import RateLimitedLog, Services, open_services
 from mcp_trio.transports._writer import Line, LineWriter
 from mcp_trio.transports.client_lines import LineTransport, open_line_transport
 
@@ -88,7 +88,7 @@ class _LineExchange(abc.Exchange):
         self.connection = connection
         self.principal = connection.principal
         self.request_id = request.id
-        self.is_listen = request.method == exchange.LISTEN
+        self.is_listen = request.method == methods.LISTEN
         self.scope = trio.CancelScope()
         self.acknowledged = False
         self._connection = connection
@@ -247,11 +247,8 @@ class _Connection:
             services.start_soon(self._serve, request, line_exchange)
 
     def _notify(self, notification: jsonrpc.Notification) -> None:
-        if notification.method != exchange.CANCELLED:
-            try:
-                self._handler.notify(notification)
-            except Exception:
-                logger.exception("the handler failed on %s", notification.method)
+        if notification.method != methods.CANCELLED:
+            abc.notify_handler(self._handler, notification)
             return
         request_id = jsonrpc.cancelled_request_id(notification.params)
         cancelled = None if request_id is None else self.open.get(request_id)
@@ -265,7 +262,7 @@ class _Connection:
     async def _serve(self, request: jsonrpc.Request, line_exchange: _LineExchange) -> None:
         try:
             with line_exchange.scope:
-                reply = await call_handler(self._handler, request, line_exchange)
+                reply = await abc.call_handler(self._handler, request, line_exchange)
                 data = line_exchange.reply_bytes(reply)
                 await self.writer.write(data, line_exchange.may_reply)
         except trio.BrokenResourceError:
@@ -283,10 +280,10 @@ class _Connection:
 
     async def _await_room_for_refusals(self) -> None:
         """Wait while a client that does not read keeps on sending what is refused."""
-        while self._refusals and self._refusals[0].done:
+        while self._refusals and self._refusals[0].settled.is_set():
             self._refusals.popleft()
         while len(self._refusals) > self._max_in_flight:
-            await self.writer.settled(self._refusals.popleft())
+            await self._refusals.popleft().settled.wait()
         await trio.lowlevel.checkpoint()
 
     def _end_subscriptions(self) -> None:

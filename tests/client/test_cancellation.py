@@ -5,7 +5,9 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
+import script_kit as say
 import trio
+from script_kit import Play
 
 from mcp_trio.client.client import Client
 from mcp_trio.http.client import HttpTransport
@@ -37,7 +39,7 @@ async def use(client: Client) -> None:
     await client.list_tools()
 
 
-async def test_cancelled_at_every_step(play: Any, say: Any) -> None:
+async def test_cancelled_at_every_step(play: Play) -> None:
     """W43, W61: opening, receiving, leaving, asking; nothing is left behind at any of them."""
 
     async def script(peer: Any) -> None:
@@ -47,7 +49,7 @@ async def test_cancelled_at_every_step(play: Any, say: Any) -> None:
             await peer.send(listen, say.ack(listen), change)
             await peer.send(listen, say.done(listen))
             request = await peer.expect("tools/list")
-            await peer.send(request, say.result(request, {"tools": []}))
+            await peer.send(request, say.answer(request, {"tools": []}))
 
     for step in itertools.count(1):
         async with play(script) as client:

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+import script_kit as say
 import trio
+from script_kit import Play
 
 from mcp_trio import codec, errors, types
 from mcp_trio.client import client as client_module
@@ -13,24 +15,23 @@ from mcp_trio.protocol import meta
 CAPABILITIES = types.ClientCapabilities()
 
 
-def answering(say: Any, *bodies: Any) -> Any:
+def answering(*bodies: Any) -> Any:
     """A script that answers one request after the other, and keeps them."""
 
     async def script(peer: Any) -> None:
         for method, body in bodies:
             request = await peer.expect(method)
             script.requests.append(request)  # type: ignore[attr-defined]
-            await peer.send(request, say.result(request, body))
+            await peer.send(request, say.answer(request, body))
 
     script.requests = []  # type: ignore[attr-defined]
     return script
 
 
-async def test_every_typed_request(play: Any, say: Any) -> None:
+async def test_every_typed_request(play: Play) -> None:
     """Each sends its method with its params and the metadata, and gives its result a type."""
     discovered = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
     script = answering(
-        say,
         ("server/discover", discovered),
         ("tools/list", {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
         ("tools/call", {"content": [{"type": "text", "text": "hi"}]}),
@@ -72,9 +73,9 @@ async def test_every_typed_request(play: Any, say: Any) -> None:
     ]
 
 
-async def test_generic_request(play: Any, say: Any) -> None:
+async def test_generic_request(play: Play) -> None:
     """The result as it came; the caller's own `_meta` is kept, the protocol's keys win."""
-    script = answering(say, ("org.example/ask", {"answer": 42, "resultType": "complete"}))
+    script = answering(("org.example/ask", {"answer": 42, "resultType": "complete"}))
     async with play(script) as client:
         given = {"q": 1, "_meta": {"traceparent": "00-x", meta.META_VERSION: "wrong"}}
         result = await client.request("org.example/ask", given)
@@ -84,8 +85,8 @@ async def test_generic_request(play: Any, say: Any) -> None:
     assert sent[meta.META_VERSION] == "2026-07-28"
 
 
-async def test_what_is_said_about_the_client(play: Any, say: Any) -> None:
-    script = answering(say, ("tools/list", {"tools": []}))
+async def test_what_is_said_about_the_client(play: Play) -> None:
+    script = answering(("tools/list", {"tools": []}))
     async with play(script) as opened:
         client = Client(
             opened.transport,
@@ -108,9 +109,9 @@ async def test_what_is_no_request() -> None:
     assert repr(client) == "<Client over None>"
 
 
-async def test_params_that_json_cannot_hold(play: Any, say: Any) -> None:
+async def test_params_that_json_cannot_hold(play: Play) -> None:
     """W59: found before anything is written; the next request works."""
-    script = answering(say, ("tools/list", {"tools": []}))
+    script = answering(("tools/list", {"tools": []}))
     async with play(script) as client:
         with pytest.raises(codec.EncodeError):
             await client.call_tool("t", {"x": float("nan")})
@@ -128,9 +129,7 @@ async def test_params_that_json_cannot_hold(play: Any, say: Any) -> None:
         (7, errors.ErrorResponse),
     ],
 )
-async def test_error_responses(
-    play: Any, say: Any, code: int, kind: type[errors.ErrorResponse]
-) -> None:
+async def test_error_responses(play: Play, code: int, kind: type[errors.ErrorResponse]) -> None:
     """W62: the class of its code, with code and message."""
 
     async def script(peer: Any) -> None:
@@ -161,14 +160,14 @@ async def test_error_responses(
         ({}, "malformed result"),
     ],
 )
-async def test_results_that_are_refused(play: Any, say: Any, body: Any, text: str) -> None:
+async def test_results_that_are_refused(play: Play, body: Any, text: str) -> None:
     """W84: what is unknown is invalid; what is asked for cannot be given."""
-    async with play(answering(say, ("tools/list", body))) as client:
+    async with play(answering(("tools/list", body))) as client:
         with pytest.raises(errors.RemoteProtocolError, match=text):
             await client.list_tools()
 
 
-async def test_progress(play: Any, say: Any) -> None:
+async def test_progress(play: Play) -> None:
     """C-27: what carries its token, in order; nothing else."""
 
     def progress(token: object, value: object) -> dict[str, Any]:
@@ -186,11 +185,11 @@ async def test_progress(play: Any, say: Any) -> None:
             log,
             progress(token, "half"),
             progress(token, 2.5),
-            say.result(request, {"content": []}),
+            say.answer(request, {"content": []}),
         )
         request = await peer.expect("tools/call")
         assert "progressToken" not in request["params"]["_meta"]
-        await peer.send(request, progress(1, 1), say.result(request, {"content": []}))
+        await peer.send(request, progress(1, 1), say.answer(request, {"content": []}))
 
     send, receive = trio.open_memory_channel[types.ProgressNotificationParams](10)
     async with play(script) as client:
@@ -202,14 +201,14 @@ async def test_progress(play: Any, say: Any) -> None:
         await client.call_tool("slow")
 
 
-async def test_failing_progress_handler_ends_the_call(play: Any, say: Any) -> None:
+async def test_failing_progress_handler_ends_the_call(play: Play) -> None:
     async def script(peer: Any) -> None:
         request = await peer.expect("tools/call")
         params = {"progressToken": request["params"]["_meta"]["progressToken"], "progress": 1}
         await peer.send(
             request, {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         )
-        await peer.cancelled(request)
+        await peer.until_cancelled(request)
         cancelled.set()
 
     async def fail(_: types.ProgressNotificationParams) -> None:
@@ -222,14 +221,14 @@ async def test_failing_progress_handler_ends_the_call(play: Any, say: Any) -> No
         await cancelled.wait()
 
 
-async def test_deadline_cancels_on_the_wire(play: Any, say: Any) -> None:
+async def test_deadline_cancels_on_the_wire(play: Play) -> None:
     """W43: as the transport does it, and only that request."""
 
     async def script(peer: Any) -> None:
         slow = await peer.expect("tools/call")
-        await peer.cancelled(slow)
+        await peer.until_cancelled(slow)
         request = await peer.expect("tools/list")
-        await peer.send(request, say.result(request, {"tools": []}))
+        await peer.send(request, say.answer(request, {"tools": []}))
 
     async with play(script) as client:
         with trio.move_on_after(0.05) as scope:
@@ -238,39 +237,37 @@ async def test_deadline_cancels_on_the_wire(play: Any, say: Any) -> None:
         await client.list_tools()
 
 
-async def test_no_answer(play: Any) -> None:
+async def test_no_answer(play: Play) -> None:
     """W62: one exception."""
 
     async def script(peer: Any) -> None:
-        await peer.expect("tools/list")
-        await peer.cut()
+        await peer.cut(await peer.expect("tools/list"))
 
     async with play(script) as client:
         with pytest.raises(errors.ConnectionLost):
             await client.list_tools()
 
 
-async def test_messages_of_others(play: Any, say: Any) -> None:
+async def test_messages_of_others(play: Play) -> None:
     """W05, W06: an id of another type is another id; a change belongs to a subscription."""
 
     async def script(peer: Any) -> None:
         request = await peer.expect("tools/list")
         await peer.send(
             request,
-            say.result({"id": str(request["id"])}, {"tools": 1}),
+            say.answer({"id": str(request["id"])}, {"tools": 1}),
             say.tagged({"id": "listen-9"}, "notifications/tools/list_changed"),
-            say.result(request, {"tools": []}),
+            say.answer(request, {"tools": []}),
         )
 
     async with play(script) as client:
         assert list((await client.list_tools()).tools) == []
 
 
-async def test_all_pages(play: Any, say: Any) -> None:
+async def test_all_pages(play: Play) -> None:
     """A cursor is opaque, and may be empty."""
     tool = {"inputSchema": {"type": "object"}}
     script = answering(
-        say,
         ("tools/list", {"tools": [{"name": "a", **tool}], "nextCursor": ""}),
         ("tools/list", {"tools": [{"name": "b", **tool}], "nextCursor": "2"}),
         ("tools/list", {"tools": []}),
@@ -291,10 +288,10 @@ async def test_all_pages(play: Any, say: Any) -> None:
 
 @pytest.mark.parametrize("cursors", [("a", "b", "a"), ("1", "2", "3")])
 async def test_pages_that_never_end(
-    play: Any, say: Any, cursors: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    play: Play, cursors: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "MAX_PAGES", 2)
     pages = [("tools/list", {"tools": [], "nextCursor": cursor}) for cursor in cursors]
-    async with play(answering(say, *pages)) as client:
+    async with play(answering(*pages)) as client:
         with pytest.raises(errors.RemoteProtocolError, match="never end"):
             await client.all_tools()

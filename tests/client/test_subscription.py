@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+import script_kit as say
 import trio
 import trio.testing
+from script_kit import Play
 
 from mcp_trio import errors
 from mcp_trio.client.client import Client
@@ -42,7 +44,7 @@ async def drain(changes: Subscription) -> list[Event]:
 # Opening
 
 
-async def test_returns_once_acknowledged(play: Any, say: Any) -> None:
+async def test_returns_once_acknowledged(play: Play) -> None:
     """C-01: the acknowledged filter and what was declined can be read at once."""
     acknowledged = trio.Event()
 
@@ -53,7 +55,7 @@ async def test_returns_once_acknowledged(play: Any, say: Any) -> None:
         await trio.sleep(0.05)
         acknowledged.set()
         await peer.send(listen, say.ack(listen, {"toolsListChanged": True, "futureThing": True}))
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
 
     async with play(script) as client, client.listen(WIDE) as changes:
         assert acknowledged.is_set()
@@ -67,7 +69,7 @@ async def test_returns_once_acknowledged(play: Any, say: Any) -> None:
         assert repr(changes) == "<Subscription listen-1 open>"
 
 
-async def test_several_at_once(play: Any, say: Any) -> None:
+async def test_several_at_once(play: Play) -> None:
     """C-02, C-20: each has its own id and hears only what is its own."""
 
     async def script(peer: Any) -> None:
@@ -119,12 +121,12 @@ async def test_transport_that_cannot_listen() -> None:
         Client(OneAnswer()).listen(TOOLS)  # type: ignore[arg-type]
 
 
-async def test_acknowledgement_that_does_not_come(play: Any) -> None:
+async def test_acknowledgement_that_does_not_come(play: Play) -> None:
     """C-03, W16 (a): the wait is bounded, and ends with a cancellation on the wire."""
     cancelled = trio.Event()
 
     async def script(peer: Any) -> None:
-        await peer.cancelled(await peer.expect(LISTEN))
+        await peer.until_cancelled(await peer.expect(LISTEN))
         cancelled.set()
 
     async with play(script) as client:
@@ -135,7 +137,7 @@ async def test_acknowledgement_that_does_not_come(play: Any) -> None:
         await cancelled.wait()
 
 
-async def test_open_subscription_has_no_timeout(play: Any, say: Any) -> None:
+async def test_open_subscription_has_no_timeout(play: Play) -> None:
     """C-03, W15: an event long after the time an acknowledgement may take."""
 
     async def script(peer: Any) -> None:
@@ -149,7 +151,7 @@ async def test_open_subscription_has_no_timeout(play: Any, say: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["done", "withdrawn"])
-async def test_ended_before_it_began(play: Any, say: Any, first: str) -> None:
+async def test_ended_before_it_began(play: Play, first: str) -> None:
     """C-04, W16 (b): opened, and already over."""
 
     async def script(peer: Any) -> None:
@@ -168,7 +170,7 @@ async def test_ended_before_it_began(play: Any, say: Any, first: str) -> None:
         assert await drain(changes) == []
 
 
-async def test_refused(play: Any, say: Any) -> None:
+async def test_refused(play: Play) -> None:
     """C-04, W16 (c): the server's own error."""
 
     async def script(peer: Any) -> None:
@@ -181,12 +183,11 @@ async def test_refused(play: Any, say: Any) -> None:
                 pytest.fail("refused")
 
 
-async def test_lost_before_it_was_acknowledged(play: Any) -> None:
+async def test_lost_before_it_was_acknowledged(play: Play) -> None:
     """C-04, W16 (d), W62: one exception that names the cause, not a group."""
 
     async def script(peer: Any) -> None:
-        await peer.expect(LISTEN)
-        await peer.cut()
+        await peer.cut(await peer.expect(LISTEN))
 
     async with play(script) as client:
         with pytest.raises(errors.SubscriptionLost, match="listen-1 was lost: ") as caught:
@@ -195,7 +196,7 @@ async def test_lost_before_it_was_acknowledged(play: Any) -> None:
         assert isinstance(caught.value.__cause__, errors.ConnectionLost)
 
 
-async def test_acknowledgement_of_another_subscription(play: Any, say: Any) -> None:
+async def test_acknowledgement_of_another_subscription(play: Play) -> None:
     """W16 (e): keep waiting. So for events that come before the acknowledgement."""
 
     async def script(peer: Any) -> None:
@@ -221,14 +222,14 @@ async def test_acknowledgement_of_another_subscription(play: Any, say: Any) -> N
         ([], "malformed"),
     ],
 )
-async def test_acknowledgement_that_is_wrong(play: Any, say: Any, accepted: Any, text: str) -> None:
+async def test_acknowledgement_that_is_wrong(play: Play, accepted: Any, text: str) -> None:
     """C-04, C-05: wider than the request, or not a filter: refused, and cancelled."""
     cancelled = trio.Event()
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen, accepted))
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
         cancelled.set()
 
     async with play(script) as client:
@@ -238,7 +239,7 @@ async def test_acknowledgement_that_is_wrong(play: Any, say: Any, accepted: Any,
         await cancelled.wait()
 
 
-async def test_second_acknowledgement_is_ignored(play: Any, say: Any) -> None:
+async def test_second_acknowledgement_is_ignored(play: Play) -> None:
     """C-06."""
 
     async def script(peer: Any) -> None:
@@ -255,7 +256,7 @@ async def test_second_acknowledgement_is_ignored(play: Any, say: Any) -> None:
 # Events
 
 
-async def test_only_what_was_granted(play: Any, say: Any) -> None:
+async def test_only_what_was_granted(play: Play) -> None:
     """C-21, C-22, W36: other types are dropped; resources below those granted are not."""
 
     async def script(peer: Any) -> None:
@@ -279,7 +280,7 @@ async def test_only_what_was_granted(play: Any, say: Any) -> None:
         assert changes.statistics().ignored == 3
 
 
-async def test_every_core_event(play: Any, say: Any) -> None:
+async def test_every_core_event(play: Play) -> None:
     wanted = SubscriptionFilter(True, True, True, ("note://a",))
 
     async def script(peer: Any) -> None:
@@ -298,7 +299,7 @@ async def test_every_core_event(play: Any, say: Any) -> None:
         ]
 
 
-async def test_updates_without_any_uri_granted_are_dropped(play: Any, say: Any) -> None:
+async def test_updates_without_any_uri_granted_are_dropped(play: Play) -> None:
     """C-22."""
 
     async def script(peer: Any) -> None:
@@ -310,7 +311,7 @@ async def test_updates_without_any_uri_granted_are_dropped(play: Any, say: Any) 
         assert await drain(changes) == []
 
 
-async def test_extension_events_and_their_loss(play: Any, say: Any) -> None:
+async def test_extension_events_and_their_loss(play: Play) -> None:
     """C-24, C-26: method and params as they came; a gap is told before what follows it."""
     wanted = SubscriptionFilter(extensions={"org.example/rows": ["a"]})
 
@@ -330,7 +331,23 @@ async def test_extension_events_and_their_loss(play: Any, say: Any) -> None:
         assert numbers == [1, 5, 6]
 
 
-async def test_cancelled_receive_loses_no_event(play: Any, say: Any) -> None:
+async def test_loss_before_the_end(play: Play) -> None:
+    """C-24, S-66: a gap at the very end is told too, before the end."""
+    wanted = SubscriptionFilter(extensions={"org.example/rows": ["a"]})
+
+    async def script(peer: Any) -> None:
+        listen = await peer.expect(LISTEN)
+        done = say.done(listen, {"reason": "overflow"})
+        done["result"]["_meta"]["org.mcp-trio/dropped"] = 4
+        await peer.send(listen, say.ack(listen))
+        await peer.send(listen, say.tagged(listen, "notifications/rows"), done)
+
+    async with play(script) as client, client.listen(wanted) as changes:
+        assert (await drain(changes))[1:] == [EventsDropped(4)]
+        assert changes.end == SubscriptionEnd("graceful", "overflow")
+
+
+async def test_cancelled_receive_loses_no_event(play: Play) -> None:
     """C-23: whatever it was doing when it was cancelled."""
     uris = [f"note://{number}" for number in range(40)]
 
@@ -355,7 +372,7 @@ async def test_cancelled_receive_loses_no_event(play: Any, say: Any) -> None:
         assert received == [ResourceUpdated(uri) for uri in uris]
 
 
-async def test_event_stays_while_a_hook_is_cancelled(play: Any, say: Any) -> None:
+async def test_event_stays_while_a_hook_is_cancelled(play: Play) -> None:
     """C-28: a cache forgets before anybody hears of the change; the event waits for that."""
     seen: list[Event] = []
     delay = 60.0
@@ -380,13 +397,13 @@ async def test_event_stays_while_a_hook_is_cancelled(play: Any, say: Any) -> Non
         assert await drain(changes) == []
 
 
-async def test_two_receivers(play: Any, say: Any) -> None:
+async def test_two_receivers(play: Play) -> None:
     """Two tasks that receive at once would share the events by chance."""
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen))
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
 
     async with (
         play(script) as client,
@@ -414,10 +431,12 @@ async def test_two_receivers(play: Any, say: Any) -> None:
         ),
         ({"reason": 5, "retryAfterMs": True}, SubscriptionEnd("graceful")),
         ({"reason": "x", "retryAfterMs": -1}, SubscriptionEnd("graceful", "x")),
+        ({"reason": "x", "retryAfterMs": 1e300}, SubscriptionEnd("graceful", "x")),
+        ({"reason": "x", "retryAfterMs": 10**400}, SubscriptionEnd("graceful", "x")),
         ("shutdown", SubscriptionEnd("graceful")),
     ],
 )
-async def test_graceful_end(play: Any, say: Any, said: object, end: SubscriptionEnd) -> None:
+async def test_graceful_end(play: Play, said: object, end: SubscriptionEnd) -> None:
     """C-25: after the events that came before it; and it stays that way."""
 
     async def script(peer: Any) -> None:
@@ -434,7 +453,7 @@ async def test_graceful_end(play: Any, say: Any, said: object, end: Subscription
 
 
 @pytest.mark.parametrize("order", ["done", "cancel", "done cancel", "cancel done"])
-async def test_every_farewell(play: Any, say: Any, order: str) -> None:
+async def test_every_farewell(play: Play, order: str) -> None:
     """W33: the result, a cancellation, both in either order."""
 
     async def script(peer: Any) -> None:
@@ -452,14 +471,14 @@ async def test_every_farewell(play: Any, say: Any, order: str) -> None:
             assert changes.end == SubscriptionEnd("cancelled", "maintenance")
 
 
-async def test_loss(play: Any, say: Any) -> None:
+async def test_loss(play: Play) -> None:
     """W17, W33 (e): the end of the connection is no graceful end, and says so at once."""
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen), say.tagged(listen, CHANGED))
         await trio.sleep(0.02)
-        await peer.cut()
+        await peer.cut(listen)
 
     async with play(script) as client, client.listen(TOOLS) as changes:
         assert await changes.receive() == ToolsListChanged()
@@ -485,9 +504,7 @@ async def test_loss(play: Any, say: Any) -> None:
         ({"error": {"code": -32603, "message": "the source failed"}}, "the source failed"),
     ],
 )
-async def test_what_a_server_must_not_do(
-    play: Any, say: Any, wrong: Mapping[str, Any], text: str
-) -> None:
+async def test_what_a_server_must_not_do(play: Play, wrong: Mapping[str, Any], text: str) -> None:
     """C-27, W84: an open subscription that goes wrong is lost, with the cause chained."""
 
     async def script(peer: Any) -> None:
@@ -505,26 +522,26 @@ async def test_what_a_server_must_not_do(
         assert isinstance(cause, errors.RemoteProtocolError | errors.InternalError)
 
 
-async def test_result_without_a_type_is_complete(play: Any, say: Any) -> None:
+async def test_result_without_a_type_is_complete(play: Play) -> None:
     """W84: as servers of older revisions send it."""
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
-        await peer.send(listen, say.ack(listen), say.result(listen, {"_meta": "odd"}))
+        await peer.send(listen, say.ack(listen), say.answer(listen, {"_meta": "odd"}))
 
     async with play(script) as client, client.listen(TOOLS) as changes:
         assert await drain(changes) == []
         assert changes.end == SubscriptionEnd("graceful")
 
 
-async def test_leaving_the_block_cancels(play: Any, say: Any) -> None:
+async def test_leaving_the_block_cancels(play: Play) -> None:
     """C-40, C-25: on the wire as the transport does it; here without a sound."""
     cancelled = trio.Event()
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen), say.tagged(listen, CHANGED))
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
         cancelled.set()
 
     async with play(script) as client:
@@ -536,14 +553,14 @@ async def test_leaving_the_block_cancels(play: Any, say: Any) -> None:
             await changes.receive()
 
 
-async def test_closing_early(play: Any, say: Any) -> None:
+async def test_closing_early(play: Play) -> None:
     """C-25, C-40: what waits is discarded; closing again is fine; a receiver is told."""
     cancelled = trio.Event()
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen))
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
         cancelled.set()
 
     async def receive(changes: Subscription) -> None:
@@ -561,7 +578,7 @@ async def test_closing_early(play: Any, say: Any) -> None:
         await receive(changes)
 
 
-async def test_closing_within_a_hook(play: Any, say: Any) -> None:
+async def test_closing_within_a_hook(play: Play) -> None:
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
         await peer.send(listen, say.ack(listen), say.tagged(listen, CHANGED))
@@ -574,16 +591,16 @@ async def test_closing_within_a_hook(play: Any, say: Any) -> None:
             await changes.receive()
 
 
-async def test_cancelled_while_it_opens(play: Any, say: Any) -> None:
+async def test_cancelled_while_it_opens(play: Play) -> None:
     """C-41, W43, W62: cancelled on the wire; what comes late disturbs nobody."""
 
     async def script(peer: Any) -> None:
         listen = await peer.expect(LISTEN)
-        await peer.cancelled(listen)
+        await peer.until_cancelled(listen)
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await peer.send(listen, say.ack(listen), say.tagged(listen, CHANGED), say.done(listen))
         tools = await peer.expect("tools/list")
-        await peer.send(tools, say.result(tools, {"tools": []}))
+        await peer.send(tools, say.answer(tools, {"tools": []}))
 
     async with play(script) as client:
         with trio.move_on_after(0.05) as scope:
@@ -593,7 +610,7 @@ async def test_cancelled_while_it_opens(play: Any, say: Any) -> None:
         assert list((await client.list_tools()).tools) == []
 
 
-async def test_in_nurseries_and_under_deadlines(play: Any, say: Any) -> None:
+async def test_in_nurseries_and_under_deadlines(play: Play) -> None:
     """W61: many at once, each in a task of its own, some cut short."""
 
     async def script(peer: Any) -> None:
@@ -616,7 +633,7 @@ async def test_in_nurseries_and_under_deadlines(play: Any, say: Any) -> None:
         assert sorted(heard) == sorted(f"listen-{number}" for number in range(1, 11))
 
 
-async def test_slow_consumer_delays_nobody(play: Any, say: Any) -> None:
+async def test_slow_consumer_delays_nobody(play: Play) -> None:
     """W41: a subscription that nobody reads does not hold up an answer."""
 
     async def script(peer: Any) -> None:
@@ -625,7 +642,7 @@ async def test_slow_consumer_delays_nobody(play: Any, say: Any) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flood, peer, listen)
             tools = await peer.expect("tools/list")
-            await peer.send(tools, say.result(tools, {"tools": []}))
+            await peer.send(tools, say.answer(tools, {"tools": []}))
 
     async def flood(peer: Any, listen: Any) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -701,5 +718,5 @@ async def test_transport_that_stops(failure: Exception) -> None:
     async with client.listen(TOOLS) as changes:
         with pytest.raises(errors.SubscriptionLost, match=r"the (stream|transport)"):
             await changes.receive()
-    with pytest.raises((errors.ConnectionLost, trio.ClosedResourceError)):
+    with pytest.raises(errors.ConnectionLost, match="tools/list"):
         await client.list_tools()

@@ -69,6 +69,27 @@ async def test_a_call_is_cancelled_in_the_breath_that_makes_it(connect_by_lines:
         assert not any(exchange.frames for exchange in exchanges)
 
 
+async def test_what_waits_to_be_written_is_not_written_any_more(connect_by_lines: Open) -> None:
+    """W08, S-80: answers and events that wait behind others when the cancellation is read."""
+    async with connect_by_lines() as client:
+        assert isinstance(client, LineWire)
+        streams = [await client.listen(f"s{n}", resourceSubscriptions=["x:a"]) for n in range(20)]
+        await client.call("echo", text="x")
+        client.stop_reading()
+        big = await client.start(call("big", "big", bytes=1_000_000))
+        await trio.sleep(0.02)
+        publish = await client.start(call("publish", "publish", uri="x:a"))
+        calls = [await client.start(call(number, "echo", text="y")) for number in range(20)]
+        await trio.sleep(0.02)  # they are done, and all that is left is to write it
+        await client.send(*(cancelled(exchange.id) for exchange in (*streams, *calls)))
+        await trio.sleep(0.02)
+        client.go_on_reading()
+        assert len(text_of(await big.next())) == 1_000_000
+        assert text_of(await publish.next()) == "published 1"
+        for exchange in (*streams, *calls):
+            await heard_nothing_more(client, exchange)
+
+
 async def test_what_a_thread_returns_too_late_is_dropped(connect: Open) -> None:
     """W18: the request has ended long before its thread."""
     async with connect("more") as client:

@@ -83,7 +83,7 @@ async def test_over_before_it_was_acknowledged(play: Play) -> None:
 
     async def script(stage: Stage) -> None:
         listen = await stage.expect(LISTEN)
-        await stage.send(listen, done(listen, "complete"))
+        await stage.send(listen, done(listen, {"reason": "complete"}))
         await serve_tools(stage)
 
     async with play(script) as client:
@@ -294,7 +294,10 @@ async def test_every_farewell(play: Play, farewell: str, acknowledged: bool) -> 
 
     async def script(stage: Stage) -> None:
         listen = await stage.expect(LISTEN)
-        frames = {"done": done(listen, "shutdown"), "cancelled": cancelled(listen["id"])}
+        frames = {
+            "done": done(listen, {"reason": "shutdown"}),
+            "cancelled": cancelled(listen["id"]),
+        }
         if acknowledged:
             await stage.send(listen, ack(listen), tools_changed(listen["id"]))
         for name in order:

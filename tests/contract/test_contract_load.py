@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from wire_http import HttpWire
 from wire_kit import (
     ACKNOWLEDGED,
     Frame,
@@ -281,16 +282,21 @@ async def open_many(
     client: WireClient, numbers: range, message: Callable[[int], Frame]
 ) -> list[WireExchange]:
     """Open subscriptions, one after the other."""
-    streams = []
+    # Over HTTP the headers are a part of the request too.
+    headers = {"x_padding": "z" * 20_000} if message is padded else {}
+    streams: list[WireExchange] = []
     for number in numbers:
-        stream = await client.start(message(number))
+        if isinstance(client, HttpWire):
+            stream: WireExchange = await client.start(message(number), **headers)
+        else:
+            stream = await client.start(message(number))
         assert (await stream.next())["method"] == ACKNOWLEDGED
         streams.append(stream)
     return streams
 
 
 async def test_a_subscription_keeps_nothing_of_its_request(connect_twice: Open) -> None:
-    """S-23: not the body, not the params, not what the client says of itself.
+    """S-23: not the body, not the headers, not what the client says of itself.
 
     One of 100 kB costs what any other does: in the server, and wherever else in this process.
     """

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
+from byte_reader import ByteReader
 
 from mcp_trio import errors
-from mcp_trio.http import _pool, _wire
+from mcp_trio.http import _pool, _target, _wire
 from mcp_trio.http.client import HttpTransport
 from mcp_trio.protocol import jsonrpc
 
@@ -31,32 +33,16 @@ SSE_HEAD = (
 )
 
 
-class Peer:
+class Peer(ByteReader):
     """The server's end of one connection."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
-        self.buffer = b""
+    stream: trio.SocketStream
 
     async def request(self) -> tuple[str, dict[str, str], bytes]:
         """Read a request: its first line, headers in lower case, body."""
-        while b"\r\n\r\n" not in self.buffer:
-            await self._more()
-        head, _, rest = self.buffer.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
-        length = int(headers["content-length"])
-        self.buffer = rest
-        while len(self.buffer) < length:
-            await self._more()
-        body, self.buffer = self.buffer[:length], self.buffer[length:]
-        return first, headers, body
-
-    async def _more(self) -> None:
-        data = await self.stream.receive_some()
-        if not data:
-            raise EOFError
-        self.buffer += data
+        first, lines = await self.read_head()
+        headers = dict(lines)
+        return first, headers, await self.read_exactly(int(headers["content-length"]))
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
@@ -170,6 +156,20 @@ async def test_request_headers_and_body() -> None:
     assert seen[2][1]["mcp-name"].startswith("=?base64?PT9iYXNl")
 
 
+async def test_header_value_beyond_ascii() -> None:
+    """A header may hold Latin-1; what the constructor accepts can be sent."""
+    seen = []
+
+    async def script(peer: Peer) -> None:
+        _, headers, _ = await peer.request()
+        seen.append(headers["x-name"])
+        await peer.json(DONE)
+
+    async with connected(script, headers={"X-Name": "Zo\xeb"}) as (transport, _):
+        await ask(transport)
+    assert seen == ["Zo\xeb"]
+
+
 async def test_json_answer() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -245,6 +245,25 @@ async def test_json_that_is_no_answer(body: bytes, text: str) -> None:
             await ask(transport)
 
 
+async def test_what_came_before_invalid_json_comes_first() -> None:
+    """C-25: one read brings two events and nonsense; the loss comes after the events."""
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(SSE_HEAD)
+        await peer.chunk(b"data: " + NOTE + b"\n\ndata: " + NOTE + b"\n\ndata: {\n\n")
+        await peer.gone()
+
+    async with (
+        connected(script) as (transport, _),
+        transport.open_exchange(1, "tools/list", PARAMS) as messages,
+    ):
+        for _ in range(2):
+            assert isinstance(await messages.receive(), jsonrpc.Notification)
+        with pytest.raises(errors.RemoteProtocolError, match="not valid JSON"):
+            await messages.receive()
+
+
 async def test_invalid_json_in_a_stream() -> None:
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -264,12 +283,18 @@ async def test_invalid_json_in_a_stream() -> None:
 # Statuses
 
 
-@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "200 OK", "503 X"])
-@pytest.mark.parametrize("id_part", [b'"id":1,', b"", b'"id":null,', b'"id":"other",'])
+@pytest.mark.parametrize(
+    ("status", "id_part"),
+    [
+        (status, id_part)
+        for status in ("400 Bad Request", "404 Not Found", "200 OK", "503 X")
+        for id_part in (b'"id":1,', b"", b'"id":null,', b'"id":"other",')
+        # With status 200 another id is another request's.
+        if not (status == "200 OK" and b"other" in id_part)
+    ],
+)
 async def test_json_rpc_error_with_any_status(status: str, id_part: bytes) -> None:
     """W55: the body says what is wrong, whatever the status and whatever id it managed."""
-    if status == "200 OK" and b"other" in id_part:
-        pytest.skip("with status 200 another id is another request's")
     body = b'{"jsonrpc":"2.0",' + id_part + b'"error":{"code":-32601,"message":"no such"}}'
 
     async def script(peer: Peer) -> None:
@@ -290,6 +315,7 @@ async def test_json_rpc_error_with_any_status(status: str, id_part: bytes) -> No
 
 
 async def test_busy_server() -> None:
+    """P-22: a limit of the server is an error of its own."""
     body = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"full","data":{"a":1}}}'
 
     async def script(peer: Peer) -> None:
@@ -685,6 +711,61 @@ async def test_closing_the_transport_closes_everything() -> None:
             await ask(transport)
         await both_gone.wait()
         assert (transport.statistics().open, transport.statistics().idle) == (0, 0)
+
+
+@pytest.mark.parametrize("at", ["connecting", "writing"])
+async def test_closing_the_transport_ends_what_is_not_open_yet(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that is left has no socket, also where another task is only sending."""
+
+    async def script(peer: Peer) -> None:
+        sending.set()
+        await closed.wait()
+        await peer.gone()
+        gone.set()
+
+    async def connect(*_: Any, **__: Any) -> None:
+        sending.set()
+        await trio.sleep_forever()
+
+    async def call() -> None:
+        with pytest.raises(trio.ClosedResourceError, match="transport was closed"):
+            await ask(transport, "tools/call", HUGE)
+        refused.set()
+
+    sending, closed, gone, refused = (trio.Event() for _ in range(4))
+    if at == "connecting":
+        monkeypatch.setattr(_target, "connect", connect)
+    async with connected(script) as (transport, _), trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await sending.wait()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        transport.close()
+        await refused.wait()
+        closed.set()
+        if at == "writing":
+            await gone.wait()
+
+
+async def test_closed_just_as_a_request_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is out when the transport is closed takes its connection with it."""
+
+    async def connect(*args: Any, **options: Any) -> _wire.HttpConnection:
+        connections.append(await real(*args, **options))
+        return connections[0]
+
+    async def send(*_: Any) -> None:
+        transport.close()
+
+    connections: list[_wire.HttpConnection] = []
+    real = _target.connect
+    monkeypatch.setattr(_target, "connect", connect)
+    monkeypatch.setattr(_wire.HttpConnection, "send", send)
+    async with connected(Peer.gone) as (transport, _):
+        with pytest.raises(trio.ClosedResourceError):
+            await ask(transport)
+        assert connections[0].closed
 
 
 async def test_blocks_left_in_any_order_and_from_another_task() -> None:

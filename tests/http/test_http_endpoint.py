@@ -405,6 +405,19 @@ async def test_a_notification_is_accepted_without_a_body(extra: dict[str, Any]) 
     assert [one.method for one in handler.notified] == ["notifications/x"]
 
 
+async def test_a_notification_that_fails_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    """W57, W63: what goes wrong with it is no concern of the client's."""
+
+    class Failing(FakeHandler):
+        def notify(self, notification: jsonrpc.Notification) -> None:
+            raise RuntimeError("secret")
+
+    body = {"jsonrpc": "2.0", "method": "notifications/x"}
+    status, _, answer = await ask(body, handler=Failing())
+    assert (status, answer) == (202, None)
+    assert "the handler failed on 'notifications/x'" in caplog.text
+
+
 @pytest.mark.parametrize("mcp_method", [None, "notifications/cancelled", "other"])
 async def test_a_cancellation_is_accepted_and_ignored(mcp_method: str | None) -> None:
     """W88: over HTTP it means nothing, whoever sends it."""

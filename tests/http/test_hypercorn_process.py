@@ -89,7 +89,7 @@ async def read_to_the_end(peer: Peer, ended: list[object]) -> None:
     message = await peer.event()
     while "result" not in message:
         message = await peer.event()
-    assert await peer.chunk() == b""
+    assert await peer.read_chunk() == b""
     assert await peer.eof() == b""
     ended.append(message["id"])
 
@@ -172,7 +172,7 @@ async def test_hypercorns_command_line_serves_the_application(tmp_path: Path) ->
             leaving.stream.socket.close()
             running.send_signal(signal.SIGTERM)
             assert (await peer.event())["id"] == 2
-            assert await peer.chunk() == b""
+            assert await peer.read_chunk() == b""
         await trio.to_thread.run_sync(running.wait, 10)
 
 

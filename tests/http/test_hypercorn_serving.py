@@ -18,7 +18,9 @@ import trio
 from http_kit import LISTEN, FakeHandler, Peer, Running, message, note, post, running, until
 from hypercorn.config import Config
 
+from mcp_trio.http._hypercorn_connection import HardenedConnection
 from mcp_trio.http.asgi import asgi_app
+from mcp_trio.http.exchange import HttpExchange
 from mcp_trio.http.hypercorn import serve_hypercorn
 
 pytestmark = pytest.mark.usefixtures("host")
@@ -51,7 +53,7 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
         await peer.listen(7)
         server.handler.streams[0].close()
         assert (await peer.event())["id"] == 7
-        assert await peer.chunk() == b""
+        assert await peer.read_chunk() == b""
         assert (await peer.request(post("tools/list", 8))).json()["id"] == 8
 
 
@@ -69,7 +71,7 @@ async def test_requests_behind_a_stream_are_answered_after_it() -> None:
         await peer.stream.send_all(post("tools/list", 3))
         server.handler.streams[0].close()
         assert (await peer.event())["id"] == 1
-        assert await peer.chunk() == b""
+        assert await peer.read_chunk() == b""
         assert [(await peer.response()).json()["id"] for _ in range(2)] == [2, 3]
 
 
@@ -223,6 +225,29 @@ async def test_an_upgrade_is_none() -> None:
             await gone(server)
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://localhost/mcp", 200),
+        (b"HTTP://127.0.0.1:8000/mcp?a=http://evil/", 200),
+        (b"http://localhost", 404),
+        (b"http://localhost?a=/mcp", 404),
+        (b"http://evil/mcp", 421),
+        (b"http://localhost@evil/mcp", 421),
+        (b"http:///mcp", 404),
+    ],
+)
+async def test_a_target_may_be_absolute_and_then_outweighs_the_host(
+    target: bytes, status: int
+) -> None:
+    """RFC 9112, 3.2.2; W53: the host that is checked is the one that is asked for."""
+    async with running() as server, server.connect() as peer:
+        data = post("tools/list").replace(b" /mcp ", b" %s " % target, 1)
+        assert (await peer.request(data)).status == status
+        data = data.replace(b"HTTP/1.1", b"HTTP/1.0", 1).replace(b"host: localhost\r\n", b"", 1)
+        assert (await peer.request(data)).status == status
+
+
 async def test_a_write_that_fails_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should the kernel say so before a read does."""
     async with running() as server, server.connect() as peer:
@@ -332,7 +357,7 @@ async def test_stopping_ends_each_stream_with_its_result() -> None:
         server.stop.set()
         assert (await one.event())["id"] == 1
         assert (await two.event())["id"] == "two"
-        assert await one.chunk() == b""
+        assert await one.read_chunk() == b""
         assert await one.eof() == b""
         assert server.handler.drained == 1
         assert trio.current_time() - begun < 1
@@ -345,7 +370,7 @@ async def test_cancelling_ends_each_stream_with_its_result() -> None:
         server.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True), trio.fail_after(2):
             assert (await peer.event())["id"] == 1
-            assert await peer.chunk() == b""
+            assert await peer.read_chunk() == b""
             assert await peer.eof() == b""
 
 
@@ -536,3 +561,26 @@ async def test_the_stream_of_a_hardened_connection_keeps_nothing_large() -> None
             tracemalloc.stop()
         assert len(server.handler.streams) == 20
         assert not [trace.size for trace in traces if trace.size > 20_000]
+
+
+@pytest.mark.parametrize("how", [fin, rst])
+async def test_a_connection_that_has_ended_needs_no_garbage_collection(
+    how: Callable[[Any], None],
+) -> None:
+    """W19: with rare collections, what waits for one would be a leak by another name."""
+    async with running() as server:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                async with server.connect() as peer:
+                    await peer.listen()
+                    how(peer.stream.socket)
+            await until(lambda: server.handler.cancelled == 3)
+            await until(lambda: not _alive(HardenedConnection) and not _alive(HttpExchange), 1)
+        finally:
+            gc.enable()
+
+
+def _alive(kind: type) -> int:
+    return sum(type(one) is kind for one in gc.get_objects())

@@ -51,7 +51,7 @@ async def test_requests_streams_and_the_end() -> None:
                 assert (await peer.event())["params"]["number"] == number
             server.stop.set()
             assert (await peer.event())["id"] == 2
-            assert await peer.chunk() == b""
+            assert await peer.read_chunk() == b""
             assert await peer.eof() == b""
 
 

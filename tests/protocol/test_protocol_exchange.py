@@ -1,4 +1,4 @@
-"""The life of an exchange: the tables against the rules they stand for."""
+"""The life of an exchange: the table against the rules they stand for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,22 +11,17 @@ from hypothesis import strategies as st
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.protocol.exchange import (
-    ACKNOWLEDGED,
-    CANCELLED,
-    LISTEN,
-    TABLES,
+    TABLE,
     ClientExchange,
     Disposition,
     Event,
-    Role,
-    ServerExchange,
     State,
     next_state,
 )
+from mcp_trio.protocol.methods import ACKNOWLEDGED, CANCELLED, LISTEN, PROGRESS
+from mcp_trio.protocol.methods import TOOLS_LIST_CHANGED as CHANGED
 
 DELIVER, IGNORE, DROP = Disposition.DELIVER, Disposition.IGNORE, Disposition.DROP
-CHANGED = "notifications/tools/list_changed"
-PROGRESS = "notifications/progress"
 IDS: list[jsonrpc.RequestId] = [1, "1", 0, "", "listen-1"]
 
 REPLY_EVENTS = {Event.RESULT, Event.ERROR}
@@ -51,33 +46,27 @@ def failed(request_id: jsonrpc.RequestId | None) -> jsonrpc.ErrorReply:
     return jsonrpc.ErrorReply(request_id, errors.InternalError("no"))
 
 
-# --- the tables ---
+# --- the table ---
 
 
-@pytest.mark.parametrize("role", Role)
-def test_the_tables_are_closed(role: Role) -> None:
+def test_the_table_is_closed() -> None:
     """Every state an event leads to is in the table, and every state in it can be reached."""
-    table = TABLES[role]
-    reached = {State.OPEN, State.OPENING} | {
-        state for events in table.values() for state in events.values()
-    }
-    assert reached == set(table)
+    reached = {state for events in TABLE.values() for state in events.values()}
+    assert reached | {State.OPEN, State.OPENING} == set(TABLE) == set(State)
 
 
-@pytest.mark.parametrize("role", Role)
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("event", Event)
-def test_what_is_absent_names_who_did_it(role: Role, state: State, event: Event) -> None:
+def test_what_is_absent_names_who_did_it(state: State, event: Event) -> None:
     """A mistake of ours is a local error, one of the peer's a remote one."""
-    expected = TABLES[role].get(state, {}).get(event)
+    expected = TABLE[state].get(event)
     if expected is not None:
-        assert next_state(role, state, event) is expected
+        assert next_state(state, event) is expected
         return
-    by_client = event in {Event.CANCEL, Event.LOSE}
-    ours = by_client if role is Role.CLIENT else not by_client
+    ours = event in {Event.CANCEL, Event.LOSE}
     kind = errors.LocalProtocolError if ours else errors.RemoteProtocolError
     with pytest.raises(kind, match=event.value):
-        next_state(role, state, event)
+        next_state(state, event)
 
 
 @given(st.sampled_from([State.OPEN, State.OPENING]), st.lists(st.sampled_from(list(Event))))
@@ -95,37 +84,7 @@ def test_the_client_table_keeps_the_rules(start: State, events: list[Event]) -> 
             Event.WITHDRAW: listen,
         }.get(event, True)
         try:
-            state = next_state(Role.CLIENT, state, event)
-        except errors.ProtocolError:
-            assert not allowed
-        else:
-            assert allowed
-            happened.append(event)
-
-
-@given(st.sampled_from([State.OPEN, State.OPENING]), st.lists(st.sampled_from(list(Event))))
-def test_the_server_table_keeps_the_rules(start: State, events: list[Event]) -> None:
-    """S-02, S-11, S-12, S-80, W08: acknowledgement first, nothing after a reply or a cancel."""
-    state, happened = start, list[Event]()
-    for event in events:
-        listen = start is State.OPENING
-        replied = any(e in REPLY_EVENTS for e in happened)
-        cancel = Event.CANCEL in happened
-        torn_down = Event.WITHDRAW in happened
-        acknowledged = Event.ACKNOWLEDGE in happened
-        open_ = not replied and not cancel
-        allowed = {
-            Event.ACKNOWLEDGE: open_ and listen and not acknowledged,
-            Event.CHANGE: open_ and listen and acknowledged,
-            Event.NOTIFY: open_ and not listen,
-            Event.RESULT: open_ and (acknowledged or not listen),
-            Event.ERROR: open_,
-            Event.WITHDRAW: acknowledged and replied and not cancel and not torn_down,
-            Event.CANCEL: open_ or (acknowledged and not cancel and not torn_down),
-            Event.LOSE: False,
-        }[event]
-        try:
-            state = next_state(Role.SERVER, state, event)
+            state = next_state(state, event)
         except errors.ProtocolError:
             assert not allowed
         else:
@@ -307,86 +266,3 @@ def test_unknown_notifications_do_no_harm(method: str) -> None:
     """W57: a client lives with what it does not know; its reader decides what to make of it."""
     assert ClientExchange(1, "tools/call").receive(of(method)) is DELIVER
     assert ClientExchange(1, LISTEN).receive(of(method)) is DROP
-
-
-# --- the server's side ---
-
-SERVER_ACTIONS = [
-    ACKNOWLEDGED,
-    CHANGED,
-    PROGRESS,
-    "notifications/tasks",
-    CANCELLED,
-    "result",
-    "error",
-    "cancel",
-]
-
-
-@given(
-    st.sampled_from([LISTEN, "tools/call"]), st.lists(st.sampled_from(SERVER_ACTIONS), max_size=30)
-)
-def test_a_server_writes_only_what_it_may(method: str, actions: list[str]) -> None:
-    """S-02, S-11, S-12, S-80, W08: what gets written is always a lawful stream."""
-    life = ServerExchange(1, method)
-    written: list[str] = []
-    gone = False
-    for action in actions:
-        open_before = life.may_send()
-        assert life.ended is not open_before
-        if action == "cancel":
-            assert life.cancelled() == open_before
-            gone = True
-            assert not life.may_send()
-            continue
-        try:
-            if action in {"result", "error"}:
-                life.replied(error=action == "error")
-            else:
-                life.sent(action)
-        except errors.LocalProtocolError:
-            continue
-        assert not gone
-        assert open_before or action == CANCELLED
-        written.append(action)
-    replies = [index for index, action in enumerate(written) if action in {"result", "error"}]
-    assert len(replies) <= 1
-    assert written[replies[0] + 1 :] in ([], [CANCELLED]) if replies else CANCELLED not in written
-    if method == LISTEN:
-        assert written[:1] in ([], [ACKNOWLEDGED], ["error"])
-        assert written.count(ACKNOWLEDGED) <= 1
-        assert PROGRESS not in written
-    else:
-        assert not {ACKNOWLEDGED, CHANGED, CANCELLED} & set(written)
-
-
-def test_a_whole_subscription() -> None:
-    """S-02, S-81, S-82: acknowledged, changed, completed, and then torn down on stdio."""
-    life = ServerExchange("a", LISTEN)
-    for method in (ACKNOWLEDGED, CHANGED, "notifications/resources/updated"):
-        life.sent(method)
-    life.replied()
-    assert (life.state, life.may_send()) == (State.COMPLETED, False)
-    life.sent(CANCELLED)
-    assert life.state is State.DONE
-    assert not life.cancelled()
-
-
-def test_a_cancel_after_the_result_saves_the_tear_down() -> None:
-    """S-80, S-82: the client has left, so nothing more is written for that id."""
-    life = ServerExchange(1, LISTEN)
-    life.sent(ACKNOWLEDGED)
-    life.replied()
-    assert not life.cancelled()
-    with pytest.raises(errors.LocalProtocolError, match="cancelled"):
-        life.sent(CANCELLED)
-
-
-def test_a_refused_subscription_was_never_torn_down() -> None:
-    """S-09, W34: an error before the acknowledgement is all there is."""
-    life = ServerExchange(1, LISTEN)
-    with pytest.raises(errors.LocalProtocolError):
-        life.replied()
-    life.replied(error=True)
-    with pytest.raises(errors.LocalProtocolError):
-        life.sent(CANCELLED)

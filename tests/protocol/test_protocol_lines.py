@@ -1,7 +1,7 @@
 """Line framing: every way a byte stream can be cut gives the same lines."""
 
 import json
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -132,6 +132,24 @@ def test_the_lines_before_an_oversized_one_are_delivered() -> None:
     ]
     assert decoder.feed(b"y" * 100) == []
     assert decoder.feed(b"\n{}\n") == [b"{}"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_both_ends_of_an_oversized_line_are_kept(size: int) -> None:
+    """W23: a few bytes, however the line arrives, so that one can see what it was."""
+    data = b'{"start":"' + b"x" * 3000 + b'","end":1}\n{}\n' + b"y" * 3000
+    decoder = LineDecoder(1000, report_ends=True)
+    found: list[Any] = []
+    for at in range(0, len(data), size):
+        found += decoder.feed(data[at : at + size])
+    found += decoder.eof()
+    assert [line if isinstance(line, bytes) else line.end is None for line in found] == [
+        True, False, b"{}", True, False,
+    ]  # fmt: skip
+    first, whole, _, _, last = found
+    assert first.start == whole.start == data[:512]
+    assert whole.end == data[data.index(b"\n") - 512 : data.index(b"\n")]
+    assert last.start == last.end == b"y" * 512
 
 
 def test_an_oversized_line_is_reported_once_and_costs_no_memory() -> None:

@@ -130,14 +130,17 @@ async def test_progress_from_a_thread(server: Server) -> None:
 
 
 async def test_progress_to_a_client_that_has_gone(server: Server) -> None:
+    """W63, W82: a report that nobody can take does not fail who made it."""
+
     @server.tool
-    async def work(ctx: Context) -> None:
+    async def work(ctx: Context) -> str:
         await ctx.report_progress(1)
+        return "done"
 
     exchange = Recorder()
     exchange.gone = True
     response = await ask(server, "tools/call", {"name": "work"}, exchange=exchange, progressToken=1)
-    assert text_of(response["result"]) == "BrokenResourceError: the peer has gone"
+    assert text_of(response["result"]) == "done"
 
 
 async def test_publishing_from_handlers(server: Server, nursery: trio.Nursery) -> None:

@@ -378,6 +378,11 @@ async def test_a_server_without_a_source_drains_at_once() -> None:
 
 
 def test_arguments_that_make_no_sense() -> None:
-    for options in ({"page_size": 0}, {"ttl_ms": -1}, {"instructions": "\udcaf"}):
-        with pytest.raises(ValueError, match=r"page_size|ttl_ms|surrogate"):
+    for options in (
+        {"page_size": 0},
+        {"ttl_ms": -1},
+        {"cache_scope": "shared"},
+        {"instructions": "\udcaf"},
+    ):
+        with pytest.raises(ValueError, match=r"page_size|ttl_ms|cache_scope|surrogate"):
             Server("s", version="1", **options)

@@ -204,7 +204,9 @@ async def test_a_thousand_uris_are_fine_and_the_limit_is_configurable(
 
 
 async def test_task_ids_need_the_extension(server: Server, nursery: trio.Nursery) -> None:
-    """S-46: -32021 names it; with it, what the server does not serve is left out."""
+    """S-46, T-02: -32021 names it; with it, what the server does not serve is left out."""
+    response = await ask(server, "subscriptions/listen", {"notifications": {"taskIds": [5]}})
+    assert response["error"]["code"] == errors.INVALID_PARAMS  # types come first
     response = await ask(server, "subscriptions/listen", {"notifications": {"taskIds": ["t"]}})
     assert response["error"]["code"] == errors.MISSING_REQUIRED_CLIENT_CAPABILITY
     tasks = "io.modelcontextprotocol/tasks"
@@ -262,7 +264,7 @@ class Handle(SourceHandle):
 
 
 async def test_limits_come_before_the_source(nursery: trio.Nursery) -> None:
-    """W34: busy before the acknowledgement and before the source is opened."""
+    """W34, P-22: busy before the acknowledgement and before the source is opened."""
     limits = Limits(
         subscriptions_per_connection=2, subscriptions_per_principal=3, subscriptions_per_server=5
     )
@@ -382,7 +384,7 @@ async def test_drain_ends_everything_and_refuses_the_rest(
 async def test_drain_waits_no_longer_than_its_deadline(
     server: Server, hub: Hub, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """S-86: a client that has stopped reading holds nobody up."""
+    """S-86, P-12: a client that has stopped reading holds nobody up."""
     stuck = await opened(nursery, Listener(server, TOOLS))
     fine = await opened(nursery, Listener(server, TOOLS))
     stuck.exchange.hold = trio.Event()

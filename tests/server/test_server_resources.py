@@ -2,9 +2,11 @@
 
 import enum
 import functools
+import math
 import time
 from typing import Annotated, Any, Literal
 
+import attrs
 import pytest
 from server_kit import Recorder, ask, call, error_of, result_of, text_of
 
@@ -216,6 +218,13 @@ def test_what_cannot_be_registered(server: Server) -> None:
         server.add_resource_template("x://a{?q}", optional)
     with pytest.raises(ValueError, match="absolute"):
         server.add_resource_template("{q}", optional)
+    for ttl_ms in (-1, math.inf, 1.5, True):
+        with pytest.raises(ValueError, match="ttl_ms"):
+            server.add_resource("x://a", lambda: "", ttl_ms=ttl_ms)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cache_scope"):
+        server.add_resource("x://a", lambda: "", cache_scope="shared")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs a URI"):
+        server.resource(needs)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no JSON form"):
         server.add_resource_template("x://{q}", _bytes)
     server.add_resource_template("x://{uri}", lambda uri: uri, name="t", ttl_ms=1)
@@ -223,6 +232,7 @@ def test_what_cannot_be_registered(server: Server) -> None:
         server.add_resource_template("x://{uri}", lambda uri: uri)
     server.remove_resource_template("x://{uri}")
     assert server.statistics().resource_templates == 0
+    assert server.statistics().resources == 0
 
 
 def _bytes(q: bytes) -> bytes:
@@ -301,6 +311,38 @@ async def test_bad_prompt_arguments(server: Server) -> None:
         server, "prompts/get", name="tell", arguments={"about": "x", "times": "2"}
     )
     assert result["messages"][0]["content"]["text"] == "xx"
+
+
+@attrs.frozen
+class Even:
+    """A class that asks for more than an integer."""
+
+    number: int = attrs.field()
+
+    @number.validator
+    def _even(self, _: object, number: int) -> None:
+        if number % 2:
+            raise ValueError(f"{number} is odd")
+
+
+async def test_what_a_class_refuses_is_a_bad_argument_or_no_such_uri(server: Server) -> None:
+    """A validator's refusal is the client's mistake, not an internal error."""
+
+    @server.prompt
+    async def halve(even: Even) -> str:
+        return str(even.number // 2)
+
+    @server.resource("half://{even}")
+    async def half(even: Even) -> str:
+        return str(even.number // 2)
+
+    error = await error_of(server, "prompts/get", name="halve", arguments={"even": '{"number":3}'})
+    assert error["code"] == errors.INVALID_PARAMS
+    assert "even: 3 is odd" in error["message"]
+    error = await error_of(server, "resources/read", uri="half://%7B%22number%22%3A3%7D")
+    assert error["message"] == "Resource not found"
+    result = await result_of(server, "resources/read", uri="half://%7B%22number%22%3A4%7D")
+    assert result["contents"][0]["text"] == "2"
 
 
 async def test_what_cannot_be_a_prompt(server: Server) -> None:

@@ -132,6 +132,43 @@ async def test_bad_arguments_are_for_the_model(server: Server) -> None:
     }
 
 
+@dataclasses.dataclass
+class Positive:
+    """A class that asks for more than its types say."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 1:
+            raise ValueError(f"{self.number} is not positive")
+        assert self.number != 13
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"one": {"number": 0}}, "one: 0 is not positive"),
+        ({"many": [{"number": 1}, {"number": -1}]}, "many[1]: -1 is not positive"),
+        ({"one": {"number": 13}}, "one: "),
+    ],
+)
+async def test_what_a_class_refuses_is_a_bad_argument(
+    server: Server, value: dict[str, Any], words: str
+) -> None:
+    """A validator's words are for the model, as are those about types."""
+
+    @server.tool
+    async def tool(
+        one: Positive | None = None, many: tuple[Positive, ...] = (), other: Positive | str = ""
+    ) -> str:
+        return repr(other)
+
+    result = await call(server, "tool", **value)
+    assert result["isError"] is True
+    assert text_of(result).startswith(f"Invalid arguments for tool: {words}")
+    assert "Positive" in text_of(await call(server, "tool", other={"number": 5}))
+
+
 class Colour(enum.Enum):
     """An enumeration."""
 

@@ -337,7 +337,7 @@ async def test_close_ends_everybody_after_what_is_queued() -> None:
 async def test_drain_waits_for_the_last_one(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """S-86: until all have closed, and no longer; nobody new in the meantime or after it."""
+    """S-86, P-12: until all have closed, and no longer; nobody new in the meantime or after it."""
     hub = Hub()
     first, second = [await listen(hub, tools_list_changed=True) for _ in range(2)]
     hub.publish(ToolsListChanged())
@@ -473,7 +473,7 @@ async def test_a_state_is_never_dropped() -> None:
 
 
 async def test_selectors() -> None:
-    """Catalogue 10: one publish path; a selector must be covered whole."""
+    """X-06: the hub knows nothing of an extension; a selector must be covered whole."""
     hub = Hub()
     both = await listen(hub, extensions={"x": [1, 2], "y": True})
     one = await listen(hub, extensions={"x": [1, "1"]})

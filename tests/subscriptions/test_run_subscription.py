@@ -590,7 +590,7 @@ async def test_the_source_ends(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_cancelling_ends_it_without_a_word() -> None:
-    """S-80, S-29, P-24: no frame after it; the source hears who, and the client's words."""
+    """S-80, S-29, S-31, P-24: no frame after it, though the source says nothing; it hears who."""
     for text, expected in [
         (None, CloseReason("cancelled", "")),
         ("user pressed stop", CloseReason("cancelled", "user pressed stop")),
@@ -810,7 +810,7 @@ async def test_server_end_while_credentials_last(autojump_clock: trio.testing.Mo
 async def test_a_close_that_fails_or_hangs_changes_nothing(
     close_takes: Any, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S-28: logged and swallowed, within its deadline, also under cancellation."""
+    """S-28, W64: logged and swallowed, within its deadline, also under cancellation."""
     for cancel in (False, True):
         source, wire = Script(*([] if cancel else [trio.EndOfChannel()])), Wire()
         source.prepare = lambda handle: setattr(handle, "close_takes", close_takes)
@@ -822,6 +822,7 @@ async def test_a_close_that_fails_or_hangs_changes_nothing(
             await stream.done.wait()
             assert trio.current_time() - started <= CLOSE_GRACE
             assert (stream.result is None) is cancel
+            assert stream.scope.cancelled_caught is cancel
         assert len(source.handle.closed) == 1
         assert len(caplog.records) == 1
         assert "close" in caplog.records[0].message
@@ -830,7 +831,7 @@ async def test_a_close_that_fails_or_hangs_changes_nothing(
 async def test_a_close_may_take_its_time_under_cancellation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """S-28: it is shielded."""
+    """S-28, W64: it is shielded."""
     finished = []
 
     class Slow(Handle):

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import trio
+from byte_reader import ByteReader
 from hypercorn.config import Config
 
 from mcp_trio import codec, errors
@@ -184,55 +185,27 @@ class HttpResponse:
         return codec.decode_json(self.body)
 
 
-class Peer:
+class Peer(ByteReader):
     """The client's end of a connection, at the level of bytes."""
-
-    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> None:
-        self.stream = stream
-        self.buffer = b""
-
-    async def more(self) -> None:
-        data = await self.stream.receive_some(65536)
-        if not data:
-            raise EOFError(self.buffer[:200])
-        self.buffer += data
-
-    async def read_until(self, mark: bytes) -> bytes:
-        while mark not in self.buffer:
-            await self.more()
-        data, _, self.buffer = self.buffer.partition(mark)
-        return data
-
-    async def read_exactly(self, count: int) -> bytes:
-        while len(self.buffer) < count:
-            await self.more()
-        data, self.buffer = self.buffer[:count], self.buffer[count:]
-        return data
 
     async def head(self) -> HttpResponse:
         """Read the head of a response."""
-        first, *lines = (await self.read_until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in lines)}
-        return HttpResponse(int(first.split()[1]), headers)
+        first, headers = await self.read_head()
+        return HttpResponse(int(first.split()[1]), dict(headers))
 
     async def response(self) -> HttpResponse:
         """Read a whole response."""
         response = await self.head()
         if response.headers.get("transfer-encoding") == "chunked":
-            while chunk := await self.chunk():
+            while chunk := await self.read_chunk():
                 response.body += chunk
         else:
             response.body = await self.read_exactly(int(response.headers["content-length"]))
         return response
 
-    async def chunk(self) -> bytes:
-        """Read one chunk of a body; empty at its end."""
-        data = await self.read_exactly(int(await self.read_until(b"\r\n"), 16) + 2)
-        return data[:-2]
-
     async def event(self) -> Any:
         """Read one event of a stream: its message, or None for a comment."""
-        chunk = await self.chunk()
+        chunk = await self.read_chunk()
         if chunk.startswith(b":"):
             return None
         assert chunk.startswith(b"data: "), chunk
@@ -257,7 +230,7 @@ class Peer:
         try:
             while True:
                 await self.more()
-        except (EOFError, trio.BrokenResourceError):
+        except EOFError:
             return self.buffer
 
 

@@ -20,35 +20,54 @@ from typing import Any, ClassVar
 
 import attrs
 import trio
-from wire_kit import PATIENCE, SUBSCRIPTION_ID, Frame, acknowledgement, cancelled
+from wire_kit import ACKNOWLEDGED, PATIENCE, SUBSCRIPTION_ID, Frame, cancelled
 
 from mcp_trio import Client, open_http_client, open_stdio_client
+from mcp_trio.http.client import HttpTransport
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.testing import ScriptedPeer, Wire, open_scripted_peer
 from mcp_trio.transports.abc import Exchange
-from mcp_trio.transports.memory import MemoryTransport
+from mcp_trio.transports.memory import open_memory_transport
 
 PUPPET = [sys.executable, "-I", "-S", str(Path(__file__).with_name("puppet.py"))]
 
 
-def ack(request: Frame, granted: Frame | None = None) -> Frame:
-    """The acknowledgement of a subscription, in full or in part."""
+def ack(request: Frame, granted: Any = None) -> Frame:
+    """The acknowledgement of a subscription: in full, or as it is given."""
     wanted = request["params"]["notifications"] if granted is None else granted
-    return acknowledgement(request["id"], **wanted)
+    return tagged(request, ACKNOWLEDGED, {"notifications": wanted})
+
+
+def tagged(request: Frame, method: str, params: Frame | None = None) -> Frame:
+    """A notification on a subscription, which a `_meta` of its own is added to."""
+    body = dict(params or {})
+    body["_meta"] = {SUBSCRIPTION_ID: request["id"], **body.get("_meta", {})}
+    return {"jsonrpc": "2.0", "method": method, "params": body}
+
+
+def answer(request: Frame, body: Any) -> Frame:
+    """A result, exactly as it is given."""
+    return {"jsonrpc": "2.0", "id": request["id"], "result": body}
 
 
 def result(request: Frame, **members: Any) -> Frame:
     """A result; `resultType` is added, unless it is given."""
-    body = {"resultType": "complete", **members}
-    return {"jsonrpc": "2.0", "id": request["id"], "result": body}
+    return answer(request, {"resultType": "complete", **members})
 
 
-def done(request: Frame, reason: str | None = None) -> Frame:
-    """The result that ends a subscription."""
+def done(request: Frame, end: object = None) -> Frame:
+    """The result that ends a subscription, with what is said of the end."""
     tag: Frame = {SUBSCRIPTION_ID: request["id"]}
-    if reason is not None:
-        tag["org.mcp-trio/end"] = {"reason": reason}
+    if end is not None:
+        tag["org.mcp-trio/end"] = end
     return result(request, _meta=tag)
+
+
+def withdrawn(request: Frame, **more: Any) -> Frame:
+    """The notification with which a server tears a subscription down."""
+    frame = cancelled(request["id"])
+    frame["params"] |= more
+    return frame
 
 
 def error(request: Frame, code: int, message: str = "refused") -> Frame:
@@ -155,9 +174,12 @@ async def play_memory(script: Script) -> AsyncIterator[Client]:
     """The script is a handler in this process."""
     stage = MemoryStage()
     with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
+        async with (
+            open_memory_transport(stage) as transport,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(script, stage)
-            yield Client(MemoryTransport(stage))
+            yield Client(transport)
             nursery.cancel_scope.cancel()
 
 
@@ -315,6 +337,8 @@ async def play_http(script: Script) -> AsyncIterator[Client]:
             nursery.start_soon(script, stage)
             async with open_http_client(f"http://127.0.0.1:{port}/mcp") as client:
                 yield client
+                assert isinstance(client.transport, HttpTransport)
+                assert client.transport.statistics().open == 0
             nursery.cancel_scope.cancel()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import contract_server
 import trio
+from byte_reader import ByteReader
 from hypercorn.config import Config
 from wire_kit import PATIENCE, Ended, Frame, WireClient, WireExchange
 
@@ -68,7 +69,7 @@ class HttpExchange(WireExchange):
         self.status = 0
         self.headers: dict[str, str] = {}
         self.comments = 0
-        self._bytes = b""
+        self._reader = ByteReader(stream)
         self._events = b""
         self._frames: deque[Frame] = deque()
         self._complete = False
@@ -77,12 +78,10 @@ class HttpExchange(WireExchange):
         """Read the head of the answer, and return its status."""
         if not self.status:
             with trio.fail_after(PATIENCE):
-                first, *lines = (await self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                first, headers = await self._reader.read_head()
             self.status = int(first.split()[1])
-            for line in lines:
-                name, _, value = line.partition(":")
-                assert name.lower() not in self.headers, f"twice: {line}"
-                self.headers[name.lower()] = value.strip()
+            self.headers = dict(headers)
+            assert len(headers) == len(self.headers), f"twice: {headers}"
             self._complete = self.headers.get("content-length") == "0"
         return self.status
 
@@ -92,7 +91,7 @@ class HttpExchange(WireExchange):
             if self._complete:
                 raise Ended
             if self.headers["content-type"].startswith("application/json"):
-                body = await self._exactly(int(self.headers["content-length"]))
+                body = await self._reader.read_exactly(int(self.headers["content-length"]))
                 self._complete = True
                 self._take(body)
             else:
@@ -123,9 +122,9 @@ class HttpExchange(WireExchange):
         await self.head()
         if not self._complete:
             with trio.fail_after(PATIENCE):
-                assert await self._chunk() == b"", "more after the response"
+                assert await self._reader.read_chunk() == b"", "more after the response"
             self._complete = True
-        assert not self._bytes
+        assert not self._reader.buffer
         assert not self._frames
         await self.stream.aclose()
 
@@ -141,7 +140,7 @@ class HttpExchange(WireExchange):
         self._frames.append(frame)
 
     async def _read_events(self) -> None:
-        chunk = await self._chunk()
+        chunk = await self._reader.read_chunk()
         if not chunk:
             assert not self._events, "half an event"
             self._complete = True
@@ -154,32 +153,6 @@ class HttpExchange(WireExchange):
                 assert event.startswith(b"data: "), event
                 assert b"\n" not in event
                 self._take(event.removeprefix(b"data: "))
-
-    async def _chunk(self) -> bytes:
-        data = await self._exactly(int(await self._until(b"\r\n"), 16) + 2)
-        assert data.endswith(b"\r\n")
-        return data[:-2]
-
-    async def _until(self, mark: bytes) -> bytes:
-        while mark not in self._bytes:
-            await self._more()
-        data, _, self._bytes = self._bytes.partition(mark)
-        return data
-
-    async def _exactly(self, count: int) -> bytes:
-        while len(self._bytes) < count:
-            await self._more()
-        data, self._bytes = self._bytes[:count], self._bytes[count:]
-        return data
-
-    async def _more(self) -> None:
-        try:
-            data = await self.stream.receive_some(65536)
-        except trio.BrokenResourceError:
-            data = b""
-        if not data:
-            raise EOFError(self._bytes)
-        self._bytes += data
 
 
 class HttpWire(WireClient):

@@ -47,6 +47,27 @@ def test_the_same_change_waits_once(method: str) -> None:
     assert drained(inbox) == [jsonrpc.Notification(method, {"serial": 999})]
 
 
+def test_what_precedes_the_acknowledgement_swallows_nothing() -> None:
+    """S-02, C-20: a change too early does not count, so a later one must not join it there."""
+    inbox = Inbox(coalescing=True)
+    acknowledged = jsonrpc.Notification("notifications/subscriptions/acknowledged", {})
+    tools = jsonrpc.Notification("notifications/tools/list_changed", {})
+    for early_or_late in (updated("a"), tools, acknowledged, updated("a"), tools, tools):
+        inbox.put(early_or_late)
+    assert drained(inbox)[2:] == [acknowledged, updated("a"), tools]
+
+
+def test_the_report_of_a_gap_is_not_coalesced_away() -> None:
+    """C-24, S-66: that events were lost is said in a change, and must be read."""
+    inbox = Inbox(coalescing=True)
+    params = {"_meta": {"org.mcp-trio/dropped": 3}}
+    tools = jsonrpc.Notification("notifications/tools/list_changed", {})
+    gap = jsonrpc.Notification("notifications/tools/list_changed", params)
+    for each in (tools, tools, gap, tools, gap):
+        inbox.put(each)
+    assert drained(inbox) == [tools, gap, gap]
+
+
 def test_changes_keep_the_order_in_which_they_were_first_queued() -> None:
     """S-61 as the client sees it: coalesced in place."""
     inbox = Inbox(coalescing=True)

@@ -10,7 +10,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from mcp_trio import codec, errors
-from mcp_trio.protocol import exchange, jsonrpc, meta
+from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.testing import ScriptedPeer, Wire, memory_pipe, open_scripted_peer, request
 from mcp_trio.transports.client_lines import LineTransportStatistics
 from mcp_trio.transports.lines import LineTransport, open_line_transport
@@ -64,16 +64,16 @@ async def test_a_consumer_that_does_not_read_delays_nobody(autojump_clock: MockC
     """W41: a thousand changes wait in one place, and the next answer arrives."""
     async with (
         open_scripted_peer() as peer,
-        peer.transport.open_exchange("listen-1", exchange.LISTEN, LISTEN) as changes,
+        peer.transport.open_exchange("listen-1", methods.LISTEN, LISTEN) as changes,
         peer.transport.open_exchange(2, "tools/list", {}) as messages,
     ):
-        listen = await peer.expect(exchange.LISTEN)
+        listen = await peer.expect(methods.LISTEN)
         await peer.acknowledge(listen)
         for _ in range(1000):
             await peer.notify(TOOLS_CHANGED, of=listen)
         await peer.answer({"id": 2})
         assert isinstance(await next_of(messages), jsonrpc.ResultReply)
-        assert (await next_of(changes)).method == exchange.ACKNOWLEDGED
+        assert (await next_of(changes)).method == methods.ACKNOWLEDGED
         assert (await next_of(changes)).method == TOOLS_CHANGED
         await peer.complete(listen)
         assert isinstance(await next_of(changes), jsonrpc.ResultReply)
@@ -88,7 +88,7 @@ async def test_leaving_early_cancels_once_on_the_wire(autojump_clock: MockClock)
             async with peer.transport.open_exchange(5, "slow", token("t")) as messages:
                 await messages.receive()
         assert (await peer.expect("slow"))["id"] == 5
-        assert (await peer.expect(exchange.CANCELLED))["params"] == {"requestId": 5}
+        assert (await peer.expect(methods.CANCELLED))["params"] == {"requestId": 5}
         await peer.answer({"id": 5})
         await peer.notify("notifications/progress", {"progressToken": "t", "progress": 1})
         async with peer.transport.open_exchange(6, "next", {}) as messages:
@@ -175,7 +175,7 @@ async def test_progress_goes_by_its_token(autojump_clock: MockClock) -> None:
             open_exchange(1, "x", token(0)) as one,
             open_exchange(2, "x", token("")) as two,
             open_exchange(3, "x", token(True)) as three,
-            open_exchange("listen-1", exchange.LISTEN, LISTEN) as changes,
+            open_exchange("listen-1", methods.LISTEN, LISTEN) as changes,
         ):
             for value in ("", 0, "unknown", 1, True, None, [0]):
                 params = {"progressToken": value, "progress": 1}
@@ -213,13 +213,13 @@ async def test_what_belongs_nowhere_is_dropped(
         open_exchange = peer.transport.open_exchange
         async with (
             open_exchange(1, "x", {}) as plain,
-            open_exchange(2, exchange.LISTEN, LISTEN) as changes,
+            open_exchange(2, methods.LISTEN, LISTEN) as changes,
         ):
             for of in (1, 3, "2", 2.0, True, None):
                 await peer.notify(TOOLS_CHANGED, of={"id": of})
                 await peer.tear_down({"id": of})
             await peer.notify(TOOLS_CHANGED)
-            await peer.notify(exchange.ACKNOWLEDGED, {"notifications": {}})
+            await peer.notify(methods.ACKNOWLEDGED, {"notifications": {}})
             await peer.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
             await peer.send({"jsonrpc": "2.0", "id": 2, "method": "sampling/createMessage"})
             await peer.send({"jsonrpc": "2.0", "error": {"code": -32700, "message": "what?"}})
@@ -240,12 +240,12 @@ async def test_every_way_a_server_ends_a_subscription(
 ) -> None:
     """W33, S-82: its result, its `cancelled`, both in any order, before or after the ack, EOF."""
     async with open_scripted_peer() as peer:
-        async with peer.transport.open_exchange(1, exchange.LISTEN, LISTEN) as changes:
-            listen = await peer.expect(exchange.LISTEN)
+        async with peer.transport.open_exchange(1, methods.LISTEN, LISTEN) as changes:
+            listen = await peer.expect(methods.LISTEN)
             for step in order:
                 if step == "a":
                     await peer.acknowledge(listen)
-                    assert (await next_of(changes)).method == exchange.ACKNOWLEDGED
+                    assert (await next_of(changes)).method == methods.ACKNOWLEDGED
                 elif step == "D":
                     await peer.complete(listen)
                 elif step == "C":
@@ -256,7 +256,7 @@ async def test_every_way_a_server_ends_a_subscription(
             if first == "D":
                 assert isinstance(await next_of(changes), jsonrpc.ResultReply)
             elif first == "C":
-                assert (await next_of(changes)).method == exchange.CANCELLED
+                assert (await next_of(changes)).method == methods.CANCELLED
             else:
                 with pytest.raises(errors.ConnectionLost):
                     await next_of(changes)
@@ -268,13 +268,13 @@ async def test_every_way_a_server_ends_a_subscription(
 async def test_a_flood_of_different_uris_costs_the_subscription(autojump_clock: MockClock) -> None:
     """W40: it fails, the server is told to stop, and the connection goes on."""
     async with open_scripted_peer() as peer:
-        async with peer.transport.open_exchange(1, exchange.LISTEN, LISTEN) as changes:
-            listen = await peer.expect(exchange.LISTEN)
+        async with peer.transport.open_exchange(1, methods.LISTEN, LISTEN) as changes:
+            listen = await peer.expect(methods.LISTEN)
             await peer.acknowledge(listen)
             for number in range(2000):
                 uri = {"uri": f"x://{number}"}
                 await peer.notify("notifications/resources/updated", uri, of=listen)
-            assert (await peer.expect(exchange.CANCELLED))["params"] == {"requestId": 1}
+            assert (await peer.expect(methods.CANCELLED))["params"] == {"requestId": 1}
             with pytest.raises(errors.SubscriptionLost):
                 await next_of(changes)
         async with peer.transport.open_exchange(2, "x", {}) as messages:
@@ -326,6 +326,58 @@ async def test_an_answer_without_sense_ends_its_request(autojump_clock: MockCloc
         await expect_nothing(peer)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"jsonrpc":"2.0","id":ID,"result":{"text":"TEXT"}}',
+        ' { "id" : ID, "error" : "TEXT"}',
+        '{"result":{"text":"TEXT"},"jsonrpc":"2.0","id":ID}',
+        '{"jsonrpc": "2.0", "result":{"text":"TEXT"}, "id": ID}',
+        '{"result":{"text":"TEXT"},"id":ID,"jsonrpc":"2.0"}',
+    ],
+)
+@pytest.mark.parametrize("request_id", [1, "one"])
+async def test_an_answer_too_long_ends_its_request(
+    autojump_clock: MockClock, answer: str, request_id: str | int
+) -> None:
+    """W23: wherever the server puts the id; the others are not disturbed."""
+    line = answer.replace("ID", codec.encode_json(request_id).decode())
+    async with open_scripted_peer() as peer:
+        open_exchange = peer.transport.open_exchange
+        async with open_exchange(request_id, "x", {}) as long, open_exchange(2, "y", {}) as other:
+            await peer.expect("x")
+            await peer.send(line.replace("TEXT", "x" * 5_000_000).encode(), b"\n")
+            with pytest.raises(errors.RemoteProtocolError, match="more than 4194304 bytes"):
+                await next_of(long)
+            await peer.answer({"id": 2})
+            await next_of(other)
+        assert peer.transport.statistics().noise == 1
+        await peer.expect("y")
+        await expect_nothing(peer)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc":"2.0","id":1,"method":"x","params":"TEXT"}',
+        '{"jsonrpc":"2.0","method":"x","params":"TEXT","id":1}',
+        '{"jsonrpc":"2.0","id":1.0,"result":"TEXT"}',
+        '{"result":"TEXT","id":99999999999999999999}',
+        '{"result":{"text":"TEXT","id":1}}',
+        '{"result":"TEXT","id":"\\x"}',
+        "TEXT",
+    ],
+)
+async def test_what_is_too_long_and_no_answer(autojump_clock: MockClock, line: str) -> None:
+    """W23, W58: the server's own requests, say; whoever waits goes on waiting."""
+    async with open_scripted_peer() as peer:
+        async with peer.transport.open_exchange(1, "x", {}) as messages:
+            await peer.send(line.replace("TEXT", "x" * 5_000_000).encode(), b"\n")
+            await peer.answer({"id": 1})
+            assert isinstance(await next_of(messages), jsonrpc.ResultReply)
+        assert peer.transport.statistics().noise == 1
+
+
 @pytest.mark.parametrize("broken", [False, True])
 async def test_a_lost_connection_wakes_everybody(autojump_clock: MockClock, broken: bool) -> None:
     """W17: every open exchange fails within a second, after what had arrived before."""
@@ -333,12 +385,12 @@ async def test_a_lost_connection_wakes_everybody(autojump_clock: MockClock, brok
         open_exchange = peer.transport.open_exchange
         async with (
             open_exchange(1, "x", {}) as one,
-            open_exchange(2, exchange.LISTEN, LISTEN) as two,
+            open_exchange(2, methods.LISTEN, LISTEN) as two,
         ):
             await peer.acknowledge(await _listen_of(peer))
             await trio.testing.wait_all_tasks_blocked()
             await peer.cut(broken=broken)
-            assert (await next_of(two)).method == exchange.ACKNOWLEDGED
+            assert (await next_of(two)).method == methods.ACKNOWLEDGED
             for messages in (one, two, one):
                 with pytest.raises(errors.ConnectionLost, match="ended the connection") as caught:
                     await next_of(messages)
@@ -349,7 +401,7 @@ async def test_a_lost_connection_wakes_everybody(autojump_clock: MockClock, brok
 
 
 async def _listen_of(peer: ScriptedPeer) -> dict[str, Any]:
-    while (message := await peer.receive())["method"] != exchange.LISTEN:
+    while (message := await peer.receive())["method"] != methods.LISTEN:
         pass
     return message
 

@@ -50,7 +50,7 @@ async def test_a_line_that_is_not_wanted_any_more_is_dropped(autojump_clock: Moc
         second = writer.put(b"2\n", lambda: wanted)
         third = writer.put(b"3\n")
         await trio.testing.wait_all_tasks_blocked()
-        assert (first.done, second.started, third.started) == (True, True, False)
+        assert (first.settled.is_set(), second.started, third.started) == (True, True, False)
         fourth = writer.put(b"4\n", lambda: wanted)
         wanted = False
         assert await receiving.receive_some() == b"1\n"
@@ -74,7 +74,7 @@ async def test_a_line_can_be_taken_back(autojump_clock: MockClock) -> None:
             received += await receiving.receive_some()
         assert received == b"long line\nlast\n"
         await writer.flush()
-        assert last.done
+        assert last.settled.is_set()
         assert not last.failed
 
 
