@@ -1,8 +1,7 @@
 """Serve a real folder: each file a resource, each change an event.
 
     python examples/watch_folder.py FOLDER                             # over stdio
-    python examples/watch_folder.py FOLDER --http 127.0.0.1:8000       # over HTTP, at /mcp
-    python examples/watch_folder.py FOLDER --hypercorn 127.0.0.1:8000  # the same on Hypercorn
+    python examples/watch_folder.py FOLDER --hypercorn 127.0.0.1:8000  # over HTTP, at /mcp
 
 The operating system's change notices come through `watchfiles`, in a thread of its own. They are
 taken as a cue to look, not as the truth: the thread lists the folder again and hands the listing
@@ -17,7 +16,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +26,7 @@ import watchfiles
 from hypercorn.config import Config
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
-from mcp_trio import Hub, ResourceUpdated, Server, serve_http, serve_hypercorn, serve_stdio
+from mcp_trio import Hub, ResourceUpdated, Server, serve_hypercorn, serve_stdio
 from mcp_trio.errors import InternalError, InvalidParams
 from mcp_trio.types import BlobResourceContents, TextResourceContents
 
@@ -187,35 +186,31 @@ class WatchedFolder:
         )
 
 
-async def main(folder: Path, http: str | None, hypercorn: str | None) -> None:
+async def main(folder: Path, bind: str | None) -> None:
     """Serve the folder over stdio, or over HTTP where an address to bind is given."""
     watched = WatchedFolder(folder)
     async with trio.open_nursery() as nursery:
         await nursery.start(watched.run)
-        if http is not None:
-            host, _, port = http.rpartition(":")
-            await serve(partial(serve_http, watched.server, host.strip("[]"), int(port)))
-        elif hypercorn is not None:
-            config = Config()
-            config.bind = [hypercorn]
-            await serve(partial(serve_hypercorn, watched.server, config))
-        else:
+        if bind is None:
             await serve_stdio(watched.server)
+        else:
+            await serve_http(watched.server, bind)
         nursery.cancel_scope.cancel()  # nothing is served any more, so nothing is watched
 
 
-async def serve(over: Callable[..., Awaitable[None]]) -> None:
+async def serve_http(server: Server, bind: str) -> None:
     """Serve until SIGTERM or SIGINT, and say where on standard error."""
+    config = Config()
+    config.bind = [bind]
     async with trio.open_nursery() as nursery:
-        for url in await nursery.start(partial(over, handle_signals=True)):
+        serve = partial(serve_hypercorn, server, config, handle_signals=True)
+        for url in await nursery.start(serve):
             print(f"serving {url}/mcp", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--http", metavar="HOST:PORT")
-    how.add_argument("--hypercorn", metavar="HOST:PORT")
+    parser.add_argument("--hypercorn", metavar="HOST:PORT", dest="bind")
     arguments = parser.parse_args()
-    trio.run(main, arguments.folder, arguments.http, arguments.hypercorn)
+    trio.run(main, arguments.folder, arguments.bind)
