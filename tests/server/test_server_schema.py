@@ -382,7 +382,7 @@ def _unresolved(a: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa
         (_var_positional, "by name"),
         (_two, "two parameters"),
         (_unresolved, "cannot be resolved"),
-        ({}.clear, "no signature"),
+        (min, "no signature"),
         (5, "a handler is a function"),
         (int, "a handler is a function"),
     ],
