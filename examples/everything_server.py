@@ -1,7 +1,8 @@
 """A server with one of everything, for tests, benchmarks and first contact with a client.
 
     python examples/everything_server.py --stdio
-    python examples/everything_server.py --hypercorn 127.0.0.1:8000    # the endpoint is /mcp
+    python examples/everything_server.py --http 127.0.0.1:8000         # the endpoint is /mcp
+    python examples/everything_server.py --hypercorn 127.0.0.1:8000    # the same on Hypercorn
 
 Its limits are high: ten thousand clients may listen at once.
 """
@@ -10,13 +11,14 @@ import argparse
 import json
 import resource
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
 
 import trio
 from hypercorn.config import Config
 
-from mcp_trio import Hub, ResourceUpdated, Server, serve_hypercorn, serve_stdio
+from mcp_trio import Hub, ResourceUpdated, Server, serve_http, serve_hypercorn, serve_stdio
 from mcp_trio.server import Limits
 
 MANY = 20_000
@@ -127,20 +129,20 @@ async def stats() -> str:
     return json.dumps({"subscriptions": now.subscriptions, "requests": now.requests})
 
 
-async def serve_http(bind: str) -> None:
-    """Serve until SIGTERM or SIGINT, and say where on standard error."""
-    config = Config()
-    config.bind = [bind]
-    serve = partial(
-        serve_hypercorn,
-        server,
-        config,
-        handle_signals=True,
-        # With thousands of open streams the default thresholds cost half of the throughput.
-        gc_thresholds=(20_000, 20, 100),
-    )
+async def serve(bind: str, *, natively: bool) -> None:
+    """Serve over HTTP until SIGTERM or SIGINT, and say where on standard error."""
+    start: Callable[..., Awaitable[None]]
+    if natively:
+        host, _, port = bind.rpartition(":")
+        start = partial(serve_http, server, host.strip("[]"), int(port))
+    else:
+        config = Config()
+        config.bind = [bind]
+        start = partial(serve_hypercorn, server, config)
+    # With thousands of open streams the default thresholds cost half of the throughput.
+    start = partial(start, handle_signals=True, gc_thresholds=(20_000, 20, 100))
     async with trio.open_nursery() as nursery:
-        for url in await nursery.start(serve):
+        for url in await nursery.start(start):
             print(f"serving {url}/mcp", file=sys.stderr, flush=True)
 
 
@@ -154,10 +156,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--stdio", action="store_true", help="serve one client on stdio")
-    how.add_argument("--hypercorn", metavar="HOST:PORT", help="serve over HTTP, at /mcp")
+    how.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP, at /mcp")
+    how.add_argument("--hypercorn", metavar="HOST:PORT", help="the same on Hypercorn")
     arguments = parser.parse_args()
     if arguments.stdio:
         trio.run(serve_stdio, server)
     else:
         raise_file_limit()
-        trio.run(serve_http, arguments.hypercorn)
+        natively = arguments.http is not None
+        trio.run(partial(serve, arguments.http or arguments.hypercorn, natively=natively))

@@ -1,7 +1,8 @@
 """Serve a real folder: each file a resource, each change an event.
 
     python examples/watch_folder.py FOLDER                             # over stdio
-    python examples/watch_folder.py FOLDER --hypercorn 127.0.0.1:8000  # over HTTP, at /mcp
+    python examples/watch_folder.py FOLDER --http 127.0.0.1:8000       # over HTTP, at /mcp
+    python examples/watch_folder.py FOLDER --hypercorn 127.0.0.1:8000  # the same on Hypercorn
 
 The operating system's change notices come through `watchfiles`, in a thread of its own. They are
 taken as a cue to look, not as the truth: the thread lists the folder again and hands the listing
@@ -16,7 +17,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import watchfiles
 from hypercorn.config import Config
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
-from mcp_trio import Hub, ResourceUpdated, Server, serve_hypercorn, serve_stdio
+from mcp_trio import Hub, ResourceUpdated, Server, serve_http, serve_hypercorn, serve_stdio
 from mcp_trio.errors import InternalError, InvalidParams
 from mcp_trio.types import BlobResourceContents, TextResourceContents
 
@@ -186,31 +187,35 @@ class WatchedFolder:
         )
 
 
-async def main(folder: Path, bind: str | None) -> None:
+async def main(folder: Path, http: str | None, hypercorn: str | None) -> None:
     """Serve the folder over stdio, or over HTTP where an address to bind is given."""
     watched = WatchedFolder(folder)
     async with trio.open_nursery() as nursery:
         await nursery.start(watched.run)
-        if bind is None:
-            await serve_stdio(watched.server)
+        if http is not None:
+            host, _, port = http.rpartition(":")
+            await serve(partial(serve_http, watched.server, host.strip("[]"), int(port)))
+        elif hypercorn is not None:
+            config = Config()
+            config.bind = [hypercorn]
+            await serve(partial(serve_hypercorn, watched.server, config))
         else:
-            await serve_http(watched.server, bind)
+            await serve_stdio(watched.server)
         nursery.cancel_scope.cancel()  # nothing is served any more, so nothing is watched
 
 
-async def serve_http(server: Server, bind: str) -> None:
+async def serve(over: Callable[..., Awaitable[None]]) -> None:
     """Serve until SIGTERM or SIGINT, and say where on standard error."""
-    config = Config()
-    config.bind = [bind]
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_hypercorn, server, config, handle_signals=True)
-        for url in await nursery.start(serve):
+        for url in await nursery.start(partial(over, handle_signals=True)):
             print(f"serving {url}/mcp", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--hypercorn", metavar="HOST:PORT", dest="bind")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--http", metavar="HOST:PORT")
+    how.add_argument("--hypercorn", metavar="HOST:PORT")
     arguments = parser.parse_args()
-    trio.run(main, arguments.folder, arguments.bind)
+    trio.run(main, arguments.folder, arguments.http, arguments.hypercorn)

@@ -9,6 +9,7 @@ from mcp_trio.client.connect import open_http_client, open_stdio_client
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd
 from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.hypercorn import serve_hypercorn
+from mcp_trio.http.listener import serve_http
 from mcp_trio.server.context import Context
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.server import Server
@@ -42,6 +43,7 @@ __all__ = [
     "open_http_client",
     "open_memory_client",
     "open_stdio_client",
+    "serve_http",
     "serve_hypercorn",
     "serve_stdio",
 ]

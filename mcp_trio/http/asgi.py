@@ -7,14 +7,14 @@ keep a quiet stream open.
 Source: specification, basic/transports/streamable-http.
 """
 
-import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Unpack
 
 import trio
 
+from mcp_trio.http._keepalive import KeptAlive, take_keepalive
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions, HttpRequest
-from mcp_trio.http.exchange import HttpExchange, RawHeaders, ResponseWriter
+from mcp_trio.http.exchange import HttpExchange, RawHeaders
 from mcp_trio.protocol.headers import Headers
 from mcp_trio.transports.abc import Handler
 
@@ -25,7 +25,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-KEEPALIVE: Final = 15.0
 FAREWELL: Final = 1.0
 """Seconds that a subscription gets to send its result when the host cancels it."""
 
@@ -55,9 +54,7 @@ def asgi_app(
     Raises:
         ValueError: a host or origin to be allowed is malformed, or `keepalive` is not positive.
     """
-    keepalive = options.pop("keepalive", KEEPALIVE)
-    if not keepalive > 0:
-        raise ValueError("keepalive is a number of seconds greater than 0")
+    keepalive = take_keepalive(options)
     endpoint = Endpoint(handler, **options)  # type: ignore[misc]
     place = path.rstrip("/")
 
@@ -140,17 +137,14 @@ class _Request(HttpRequest):
         return b""  # noqa: ASYNC910 (all has been read)
 
 
-class _Response(ResponseWriter):
+class _Response(KeptAlive):
     """Writes to ASGI's `send`, and watches for what happens meanwhile."""
 
     __slots__ = (
-        "_exchange",
         "_finishing",
-        "_keepalive",
         "_scope",
         "_send",
         "_serving",
-        "_timer",
         "_watching",
     )
 
@@ -162,13 +156,11 @@ class _Response(ResponseWriter):
         watching: trio.CancelScope,
         keepalive: float,
     ) -> None:
+        super().__init__(keepalive)
         self._scope = scope
         self._send = send
         self._serving = serving
         self._watching = watching
-        self._keepalive = keepalive
-        self._exchange: HttpExchange | None = None
-        self._timer: trio.CancelScope | None = None
         self._finishing = False
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -184,9 +176,7 @@ class _Response(ResponseWriter):
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     def opened(self, exchange: HttpExchange) -> None:
-        self._exchange = exchange
-        if self._timer is not None:
-            self._timer.deadline = exchange.last_write + self._keepalive
+        super().opened(exchange)
         # The host keeps the scope as long as the stream; only an access log still wants this.
         self._scope["headers"] = [
             item for item in self._scope["headers"] if item[0].lower() in _KEPT_HEADERS
@@ -198,13 +188,12 @@ class _Response(ResponseWriter):
 
     async def watch(self, receive: Receive) -> None:
         """Cancel the request when its client leaves; until then, keep its stream open."""
+
+        async def gone() -> bool:
+            return bool((await receive())["type"] == "http.disconnect")
+
         try:
-            while True:
-                with trio.CancelScope(deadline=self._next_comment()) as self._timer:
-                    if (await receive())["type"] == "http.disconnect":
-                        break
-                if self._exchange is not None and self._next_comment() <= trio.current_time():
-                    await self._exchange.keep_alive()
+            await self.wait_gone(gone)
         except trio.Cancelled:
             if not self._finishing:
                 self._host_leaves()
@@ -214,11 +203,6 @@ class _Response(ResponseWriter):
             raise
         if not self._finishing:
             self._serving.cancel("disconnected")
-
-    def _next_comment(self) -> float:
-        if self._exchange is None:
-            return math.inf
-        return self._exchange.last_write + self._keepalive
 
     def _host_leaves(self) -> None:
         end = self._exchange.end_gracefully if self._exchange is not None else None

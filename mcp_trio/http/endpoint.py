@@ -64,11 +64,13 @@ class HttpRequest(abc.ABC):
         method: as it stands in the request.
         headers: all of them.
         principal: who asks, if the server knows.
+        whole: the whole body, if it has arrived together with the head; then nobody reads.
     """
 
     method: str
     headers: Headers
     principal: Principal | None = None
+    whole: bytes | None = None
 
     @abc.abstractmethod
     async def read(self) -> bytes:
@@ -184,7 +186,7 @@ class Endpoint:
         if request.method != "POST":
             raise _RefusedError(405, "the MCP endpoint takes POST", (b"allow", b"POST"))
         types = headers.get_all("content-type")
-        if len(types) != 1 or not media.is_json(types[0]):
+        if len(types) != 1 or not _is_json(types[0]):
             raise _RefusedError(415, f"the body must be {media.JSON}")
         accepts = _accepts(tuple(headers.get_all("accept")))
         if not accepts.json and not accepts.sse:
@@ -192,7 +194,7 @@ class Endpoint:
         return accepts
 
     def _host_allowed(self, lines: tuple[str, ...]) -> bool:
-        return len(lines) == 1 and hosts.allowed_host(lines[0], self._allowed_hosts)
+        return len(lines) == 1 and _host_allowed(lines[0], self._allowed_hosts)
 
     def _origin_allowed(self, lines: tuple[str, ...]) -> bool:
         return not lines or (
@@ -203,6 +205,8 @@ class Endpoint:
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_body:
             raise _RefusedError(413, f"the body has more than {self._max_body} bytes")
+        if request.whole is not None:
+            return request.whole  # noqa: ASYNC910 (it is all here)
         pieces: list[bytes] = []
         size = 0
         with trio.move_on_after(self._body_timeout) as scope:
@@ -226,6 +230,11 @@ class Endpoint:
         verify_standard(headers, request.method, request.params)
         if not self._handler.knows(request.method):
             raise errors.MethodNotFound(f"Method not found: {request.method}")
+
+
+# What clients say of themselves is nearly always the same.
+_host_allowed = functools.lru_cache(maxsize=64)(hosts.allowed_host)
+_is_json = functools.lru_cache(maxsize=64)(media.is_json)
 
 
 @functools.lru_cache(maxsize=64)

@@ -145,12 +145,7 @@ class HttpExchange(Exchange):
 
     def send_nowait(self, frame: bytes) -> bool:
         """Write a notification if the stream is open and idle, and needs no waiting."""
-        if self._finished or not self._open or self._lock.locked():
-            return False
-        if not self._response.write_nowait(sse.encode_event(frame)):
-            return False
-        self.last_write = trio.current_time()
-        return True
+        return self._write_nowait(sse.encode_event(frame))
 
     async def keep_alive(self) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write a comment, unless a write is under way or the stream has ended."""
@@ -161,6 +156,20 @@ class HttpExchange(Exchange):
                 await self._response.write(_COMMENT)
             finally:
                 self._lock.release()
+
+    def keep_alive_nowait(self) -> bool:
+        """Write a comment if that needs no waiting; whether it was written."""
+        written = self._write_nowait(_COMMENT)
+        self.last_write = trio.current_time()
+        return written
+
+    def _write_nowait(self, data: bytes) -> bool:
+        if self._finished or not self._open or self._lock.locked():
+            return False
+        if not self._response.write_nowait(data):
+            return False
+        self.last_write = trio.current_time()
+        return True
 
     async def finish(self, reply: jsonrpc.Reply) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write the response and end the exchange."""

@@ -5,12 +5,11 @@ Source: specification, basic/transports/streamable-http.
 
 import contextlib
 import copy
-import gc
 import logging
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -21,6 +20,7 @@ from hypercorn.trio.lifespan import Lifespan
 from hypercorn.utils import repr_socket_addr
 
 from mcp_trio.http._hypercorn_connection import Shared
+from mcp_trio.http._running import gc_thresholds_set, one_cause
 from mcp_trio.http.asgi import ASGIApp, asgi_app
 from mcp_trio.http.endpoint import EndpointOptions
 from mcp_trio.transports.abc import Handler
@@ -100,8 +100,8 @@ async def serve_hypercorn(
     shared = Shared(ASGIWrapper(served), settings, send_deadline=send_deadline, upgrades=upgrades)
     server = _Server(handler, shared, drain_grace)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_one_cause())
-        stack.enter_context(_thresholds(gc_thresholds))
+        stack.enter_context(one_cause())
+        stack.enter_context(gc_thresholds_set(gc_thresholds))
         listeners = stack.enter_context(contextlib.closing(_Listeners(settings)))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, listeners, app is not None)
@@ -244,31 +244,3 @@ def _bind(config: Config) -> Sockets:
                 if isinstance(made, socket.socket):
                     made.close()
         raise
-
-
-@contextlib.contextmanager
-def _one_cause() -> Iterator[None]:
-    """Let one exception through as itself, not as a group of one."""
-    cause: BaseException | None = None
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        cause = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
-    if cause is not None:
-        raise cause
-
-
-@contextlib.contextmanager
-def _thresholds(thresholds: tuple[int, int, int] | None) -> Iterator[None]:
-    """Set the garbage collector's thresholds for a while."""
-    if thresholds is None:
-        yield
-        return
-    before = gc.get_threshold()
-    gc.set_threshold(*thresholds)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -54,6 +54,11 @@ def kinds(cache: Path) -> dict[str, Kind]:
             (here, str(EXAMPLES / "everything_server.py"), "--hypercorn", "127.0.0.1:{port}"),
         ),
         Kind(
+            "native",
+            "mcp_trio, serve_http",
+            (here, str(EXAMPLES / "everything_server.py"), "--http", "127.0.0.1:{port}"),
+        ),
+        Kind(
             "asgi",
             "a minimal ASGI app, plain Hypercorn on Trio",
             (here, str(floors / "asgi_floor.py"), "{port}"),

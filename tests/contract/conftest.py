@@ -20,22 +20,24 @@ def children() -> Iterator[Children]:
 def _opener(transport: str, children: Children) -> Open:
     if transport == "stdio":
         return partial(open_stdio, children)
+    if transport == "native http":
+        return partial(open_http, native=True)
     return {"memory": open_memory, "lines": open_lines, "http": open_http}[transport]
 
 
-@pytest.fixture(params=["memory", "lines", "stdio", "http"])
+@pytest.fixture(params=["memory", "lines", "stdio", "http", "native http"])
 def connect(request: pytest.FixtureRequest, children: Children) -> Open:
     """Every transport in turn."""
     return _opener(request.param, children)
 
 
-@pytest.fixture(params=["lines", "stdio", "http"])
+@pytest.fixture(params=["lines", "stdio", "http", "native http"])
 def connect_by_bytes(request: pytest.FixtureRequest, children: Children) -> Open:
     """Those that can carry what is no message at all."""
     return _opener(request.param, children)
 
 
-@pytest.fixture(params=["memory", "lines", "http"])
+@pytest.fixture(params=["memory", "lines", "http", "native http"])
 def connect_twice(request: pytest.FixtureRequest, children: Children) -> Open:
     """Those over which one server has several clients."""
     return _opener(request.param, children)
@@ -47,10 +49,10 @@ def connect_by_lines(request: pytest.FixtureRequest, children: Children) -> Open
     return _opener(request.param, children)
 
 
-@pytest.fixture
-def connect_by_http(children: Children) -> Open:
-    """HTTP alone."""
-    return _opener("http", children)
+@pytest.fixture(params=["http", "native http"])
+def connect_by_http(request: pytest.FixtureRequest, children: Children) -> Open:
+    """HTTP alone, on Hypercorn and natively."""
+    return _opener(request.param, children)
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ from mcp_trio import (
     open_stdio_client,
 )
 
+by_http = pytest.mark.parametrize("host", ["--hypercorn", "--http"])
 WANTED = SubscriptionFilter(tools_list_changed=True)
 LONG = "x:" + "a" * 8000
 
@@ -87,9 +88,9 @@ async def in_time(seconds: float, attempt: Callable[[], Awaitable[float]]) -> No
 
 
 @asynccontextmanager
-async def http_process() -> AsyncIterator[HttpProcess]:
+async def http_process(how: str) -> AsyncIterator[HttpProcess]:
     """Start the example on a port of its own."""
-    command = [sys.executable, str(contract_server.EXAMPLE), "--hypercorn", "127.0.0.1:0"]
+    command = [sys.executable, str(contract_server.EXAMPLE), how, "127.0.0.1:0"]
     environment = contract_server.environment()
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)  # noqa: ASYNC220
     try:
@@ -107,14 +108,15 @@ async def read_its_end(stream: HttpExchange, ends: list[tuple[Any, str]]) -> Non
     ends.append(end_of(result))
 
 
+@by_http
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-async def test_a_hundred_subscriptions_get_their_result(signum: signal.Signals) -> None:
+async def test_a_hundred_subscriptions_get_their_result(host: str, signum: signal.Signals) -> None:
     """W32, S-81, S-86: each of them, and the process is gone within two seconds."""
 
     async def attempt() -> float:
         ends: list[tuple[Any, str]] = []
         async with (
-            http_process() as server,
+            http_process(host) as server,
             server.connect() as client,
             trio.open_nursery() as nursery,
         ):
@@ -130,13 +132,14 @@ async def test_a_hundred_subscriptions_get_their_result(signum: signal.Signals) 
     await in_time(2, attempt)
 
 
-async def test_clients_that_have_stopped_reading_keep_no_server() -> None:
+@by_http
+async def test_clients_that_have_stopped_reading_keep_no_server(host: str) -> None:
     """W20, W31: nor does a call that takes too long; the others are told, all within 5 seconds."""
 
     async def attempt() -> float:
         ends: list[tuple[Any, str]] = []
         async with (
-            http_process() as server,
+            http_process(host) as server,
             server.connect(receive_buffer=4096) as stalled,
             server.connect() as client,
         ):
@@ -162,9 +165,10 @@ async def test_clients_that_have_stopped_reading_keep_no_server() -> None:
     await in_time(5, attempt)
 
 
-async def test_requests_that_are_nearly_done_are_answered() -> None:
+@by_http
+async def test_requests_that_are_nearly_done_are_answered(host: str) -> None:
     """W27, W32: stopping lets them finish; idle connections are closed, and none is accepted."""
-    async with http_process() as server, server.connect() as client:
+    async with http_process(host) as server, server.connect() as client:
         slow = await client.start(call(1, "slow", seconds=0.5))
         late = await client.connect()
         await client.call("echo", text="x")
@@ -272,12 +276,12 @@ def children_of_this_process() -> set[int]:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGKILL", "hang_up"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", "--hypercorn", "--http"])
 async def test_what_the_client_makes_of_it(transport: str, how: str) -> None:
     """W17, W32, C-25: after what came before; graceful with its reason, or lost at once."""
     async with contextlib.AsyncExitStack() as stack:
-        if transport == "http":
-            server = await stack.enter_async_context(http_process())
+        if transport != "stdio":
+            server = await stack.enter_async_context(http_process(transport))
             pid = server.process.pid
             opened = open_http_client(f"http://127.0.0.1:{server.port}/mcp")
             client = await stack.enter_async_context(opened)

@@ -1,7 +1,7 @@
 """Connections that end plain Hypercorn, or might: none may end the server, or touch a bystander.
 
-Each input meets a server of its own with a stream open beside it, once as served by default and
-once with the upgrades allowed that Hypercorn knows.
+Each input meets a server of its own with a stream open beside it, once as served by default, once
+with the upgrades allowed that Hypercorn knows, and once natively.
 """
 
 import base64
@@ -142,13 +142,20 @@ INPUTS: dict[str, bytes | list[bytes]] = {
 }
 
 
-@pytest.mark.parametrize("upgrades", [False, True], ids=["default", "upgrades"])
+@pytest.mark.parametrize(
+    ("host", "options"),
+    [("hypercorn", {}), ("hypercorn", {"upgrades": True}), ("native", {})],
+    ids=["default", "upgrades", "native"],
+    indirect=["host"],
+)
 @pytest.mark.parametrize("name", INPUTS)
-async def test_a_hostile_connection_ends_nothing_but_itself(name: str, upgrades: bool) -> None:
+async def test_a_hostile_connection_ends_nothing_but_itself(
+    name: str, host: str, options: dict[str, Any]
+) -> None:
     pieces = INPUTS[name]
     config = Config()
     config.errorlog = None
-    async with running(config=config, upgrades=upgrades) as server, server.connect() as bystander:
+    async with running(config=config, **options) as server, server.connect() as bystander:
         await bystander.listen()
         async with server.connect() as hostile:
             for piece in pieces if isinstance(pieces, list) else [pieces]:
@@ -168,6 +175,7 @@ async def _all_is_well(server: Any, bystander: Peer) -> None:
         assert (await late.request(post("tools/list"))).status == 200
 
 
+@pytest.mark.usefixtures("host")
 @pytest.mark.parametrize("name", ["h2c prior knowledge", "h2: HTTP/2.0 in a request"])
 async def test_http_2_is_refused(name: str) -> None:
     data = INPUTS[name]
@@ -261,6 +269,7 @@ async def test_one_that_ends_the_program_does() -> None:
             await trio.sleep_forever()
 
 
+@pytest.mark.usefixtures("host")
 async def test_connections_that_are_gone_before_they_are_served() -> None:
     async with running() as server:
         for _ in range(50):
@@ -271,6 +280,7 @@ async def test_connections_that_are_gone_before_they_are_served() -> None:
             assert (await peer.request(post("tools/list"))).status == 200
 
 
+@pytest.mark.usefixtures("host")
 async def test_a_flood_of_silent_connections_delays_nobody() -> None:
     async with running(FakeHandler()) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(200):

@@ -20,9 +20,8 @@ SUPPORT = Path(__file__).parents[1] / "support"
 SERVER = """
 import sys
 import trio
+import http_kit
 from http_kit import FakeHandler, note
-from hypercorn.config import Config
-from mcp_trio.http.hypercorn import serve_hypercorn
 
 class Flooding(FakeHandler):
     async def handle(self, request, exchange):
@@ -32,14 +31,9 @@ class Flooding(FakeHandler):
         return await super().handle(request, exchange)
 
 async def main():
-    config = Config()
-    config.bind = ["127.0.0.1:0"]
+    http_kit.host = sys.argv[1]
     async with trio.open_nursery() as nursery:
-        async def serve(task_status):
-            await serve_hypercorn(
-                Flooding(), config, handle_signals=True, task_status=task_status
-            )
-        urls = await nursery.start(serve)
+        urls = await nursery.start(http_kit.serving(None, handle_signals=True), Flooding())
         print(urls[0].rpartition(":")[2], flush=True)
 
 trio.run(main)
@@ -74,8 +68,8 @@ def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    with process(sys.executable, "-c", SERVER) as running:
+def server(host: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    with process(sys.executable, "-c", SERVER, host) as running:
         assert running.stdout is not None
         yield running, int(running.stdout.readline())
 
@@ -101,10 +95,10 @@ async def read_to_the_end(peer: Peer, ended: list[object]) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_gives_every_listener_its_result(signum: signal.Signals) -> None:
+async def test_a_signal_gives_every_listener_its_result(host: str, signum: signal.Signals) -> None:
     """W32: a hundred of them, and the process is gone within two seconds."""
     ended: list[object] = []
-    with trio.fail_after(30), server() as (running, port):
+    with trio.fail_after(30), server(host) as (running, port):
         async with contextlib.AsyncExitStack() as stack, trio.open_nursery() as nursery:
             for number in range(100):
                 peer = await stack.enter_async_context(connect(port))
@@ -117,10 +111,10 @@ async def test_a_signal_gives_every_listener_its_result(signum: signal.Signals) 
     assert sorted(ended, key=repr) == sorted(range(100), key=repr)
 
 
-async def test_clients_that_have_stopped_reading_delay_the_end_but_not_for_long() -> None:
+async def test_clients_that_have_stopped_reading_delay_the_end_but_not_for_long(host: str) -> None:
     """W31: the others get their results, and the process is gone within five seconds."""
     ended: list[object] = []
-    with trio.fail_after(30), server() as (running, port):
+    with trio.fail_after(30), server(host) as (running, port):
         async with contextlib.AsyncExitStack() as stack, trio.open_nursery() as nursery:
             for _ in range(5):
                 await (await stack.enter_async_context(connect(port, 4096))).listen("stalled")
@@ -137,8 +131,8 @@ async def test_clients_that_have_stopped_reading_delay_the_end_but_not_for_long(
     assert len(ended) == 95
 
 
-async def test_a_second_signal_cuts_the_drain_short() -> None:
-    with trio.fail_after(30), server() as (running, port):
+async def test_a_second_signal_cuts_the_drain_short(host: str) -> None:
+    with trio.fail_after(30), server(host) as (running, port):
         async with connect(port) as busy:
             await busy.stream.send_all(post("tools/call", name="slow", arguments={"seconds": 60}))
             await trio.sleep(0.2)

@@ -1,4 +1,7 @@
-"""`serve_hypercorn` over real sockets: requests, clients that leave or stall, and stopping."""
+"""Serving over real sockets: requests, clients that leave or stall, and stopping.
+
+On Hypercorn and natively; what only Hypercorn has is at the end.
+"""
 
 import contextlib
 import gc
@@ -19,6 +22,9 @@ from mcp_trio.http._hypercorn_connection import HardenedConnection
 from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.exchange import HttpExchange
 from mcp_trio.http.hypercorn import serve_hypercorn
+
+pytestmark = pytest.mark.usefixtures("host")
+on_hypercorn = pytest.mark.parametrize("host", ["hypercorn"], indirect=True)
 
 RESET = struct.pack("ii", 1, 0)
 
@@ -426,6 +432,7 @@ async def test_a_handler_that_cannot_be_drained_does_not_stop_the_stopping(
 # What it is given
 
 
+@on_hypercorn
 async def test_it_reports_what_it_has_bound() -> None:
     config = Config()
     async with running(config=config) as server:
@@ -433,6 +440,7 @@ async def test_it_reports_what_it_has_bound() -> None:
         assert config.backlog == Config.backlog, "the caller's configuration is left alone"
 
 
+@on_hypercorn
 async def test_an_address_in_use_is_one_exception() -> None:
     """W62."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -442,6 +450,7 @@ async def test_an_address_in_use_is_one_exception() -> None:
             await serve_hypercorn(FakeHandler(), config)
 
 
+@on_hypercorn
 async def test_a_failing_trigger_is_one_exception() -> None:
     """W62."""
 
@@ -454,6 +463,7 @@ async def test_a_failing_trigger_is_one_exception() -> None:
         await serve_hypercorn(FakeHandler(), config, shutdown_trigger=fail)
 
 
+@on_hypercorn
 async def test_quic_is_refused() -> None:
     config = Config()
     config.quic_bind = ["127.0.0.1:0"]
@@ -468,6 +478,7 @@ async def test_garbage_collection_is_set_for_the_time_of_serving() -> None:
     assert gc.get_threshold() == before
 
 
+@on_hypercorn
 async def test_an_application_around_the_endpoint_is_served_with_its_lifespan() -> None:
     handler = FakeHandler()
     inner = asgi_app(handler, path="/deep/mcp")
@@ -493,6 +504,7 @@ async def test_an_application_around_the_endpoint_is_served_with_its_lifespan() 
     assert seen == ["lifespan.startup", "lifespan.shutdown"]
 
 
+@on_hypercorn
 async def test_an_application_that_never_listens_for_its_body_is_harmless() -> None:
     """What the client sends fills no queue for ever, and an early answer ends the connection."""
 
@@ -514,6 +526,7 @@ async def test_an_application_that_never_listens_for_its_body_is_harmless() -> N
         assert b"200" in await peer.eof()
 
 
+@on_hypercorn
 async def test_an_application_that_ignores_a_disconnect_hears_it_again() -> None:
     heard: list[str] = []
 

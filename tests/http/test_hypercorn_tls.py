@@ -1,4 +1,4 @@
-"""`serve_hypercorn` over TLS, and on other kinds of address."""
+"""Serving over TLS, on Hypercorn and natively; and Hypercorn on other kinds of address."""
 
 import os
 import signal
@@ -39,6 +39,7 @@ async def connect(
         yield Peer(stream)
 
 
+@pytest.mark.usefixtures("host")
 async def test_requests_streams_and_the_end() -> None:
     async with running(config=secure()) as server:
         assert server.urls == [f"https://127.0.0.1:{server.port}"]
@@ -64,6 +65,7 @@ async def test_http_2_is_not_offered_unless_it_is_asked_for() -> None:
             assert peer.stream.selected_alpn_protocol() == chosen
 
 
+@pytest.mark.usefixtures("host")
 async def test_a_client_that_leaves_is_noticed() -> None:
     """W03."""
     async with running(config=secure()) as server:
@@ -72,6 +74,7 @@ async def test_a_client_that_leaves_is_noticed() -> None:
         await until(lambda: server.handler.cancelled, 1)
 
 
+@pytest.mark.usefixtures("host")
 async def test_what_is_no_tls_ends_itself_alone() -> None:
     config = secure()
     config.ssl_handshake_timeout = 0.1
@@ -88,6 +91,7 @@ async def test_what_is_no_tls_ends_itself_alone() -> None:
         assert await bystander.event()
 
 
+@pytest.mark.usefixtures("host")
 async def test_stopping_is_bounded_over_tls_too() -> None:
     """W31."""
     async with (
@@ -136,6 +140,7 @@ async def test_several_addresses_are_served() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.usefixtures("host")
 async def test_signals_are_obeyed_where_that_is_asked_for() -> None:
     async with (
         running(handle_signals=True, drain_grace=10) as server,

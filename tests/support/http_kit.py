@@ -14,8 +14,12 @@ from hypercorn.config import Config
 
 from mcp_trio import codec, errors
 from mcp_trio.http.hypercorn import serve_hypercorn
+from mcp_trio.http.listener import serve_http
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.transports.abc import Exchange
+
+host = "hypercorn"
+"""What `running` runs: "hypercorn" or "native". Tests of both let a fixture set it."""
 
 VERSION = "2026-07-28"
 META = {
@@ -251,19 +255,34 @@ class Running:
             yield Peer(trio.SocketStream(sock))
 
 
+def serving(config: Config | None, **options: Any) -> Callable[..., Any]:
+    """What serves a handler at a free port of the loopback address, on the host of the moment.
+
+    The native listener is told what the configuration of Hypercorn says.
+    """
+    if host == "hypercorn":
+        if config is None:
+            config = Config()
+        config.bind = ["127.0.0.1:0"]
+        return partial(serve_hypercorn, config=config, **options)
+    if config is not None:
+        options["ssl_context"] = config.create_ssl_context()
+        options["idle_timeout"] = options["head_timeout"] = config.keep_alive_timeout
+        if options["ssl_context"] is not None:
+            options["head_timeout"] = config.ssl_handshake_timeout
+    return partial(serve_http, port=0, **options)
+
+
 @asynccontextmanager
 async def running(
     handler: FakeHandler | None = None, config: Config | None = None, **options: Any
 ) -> AsyncIterator[Running]:
-    """Run `serve_hypercorn` around a block; when the block ends it is told to stop."""
+    """Serve around a block; when the block ends the server is told to stop."""
     handler = handler or FakeHandler()
-    if config is None:
-        config = Config()
-    config.bind = ["127.0.0.1:0"]
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        serve = partial(serve_hypercorn, shutdown_trigger=stop.wait, **options)
-        urls = await nursery.start(serve, handler, config)
+        serve = serving(config, shutdown_trigger=stop.wait, **options)
+        urls = await nursery.start(serve, handler)
         port = int(urls[0].rpartition(":")[2])
         with trio.fail_after(30):
             await trio.lowlevel.checkpoint()

@@ -1,10 +1,10 @@
-"""A `WireClient` over HTTP: `serve_hypercorn` in this process, and a socket for each request."""
+"""A `WireClient` over HTTP: a server in this process, and a socket for each request."""
 
 import contextlib
 import json
 import struct
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from byte_reader import ByteReader
 from hypercorn.config import Config
 from wire_kit import PATIENCE, Ended, Frame, WireClient, WireExchange
 
-from mcp_trio import serve_hypercorn
+from mcp_trio import serve_http, serve_hypercorn
 from mcp_trio.server import Server
 
 VERSION = "2026-07-28"
@@ -210,6 +210,7 @@ async def open_http(
     *,
     config: dict[str, Any] | None = None,
     receive_buffer: int | None = None,
+    native: bool = False,
     **options: Any,
 ) -> AsyncIterator[HttpWire]:
     """A server in this process, behind an address of its own.
@@ -218,15 +219,23 @@ async def open_http(
         kind: which server.
         config: settings of Hypercorn's configuration.
         receive_buffer: how many bytes the system may hold for a client that does not read.
-        options: of `serve_hypercorn`.
+        native: serve without Hypercorn; then of its settings only `keep_alive_timeout` counts.
+        options: of `serve_hypercorn` or `serve_http`.
     """
     server = contract_server.make(kind)
-    settings = Config()
-    settings.bind = ["127.0.0.1:0"]
-    for name, value in (config or {}).items():
-        setattr(settings, name, value)
+    serve: Callable[..., Any]
+    if native:
+        if config is not None:
+            options["idle_timeout"] = options["head_timeout"] = config["keep_alive_timeout"]
+        serve = partial(serve_http, server, port=0, **options)
+    else:
+        settings = Config()
+        settings.bind = ["127.0.0.1:0"]
+        for name, value in (config or {}).items():
+            setattr(settings, name, value)
+        serve = partial(serve_hypercorn, server, settings, **options)
     stop = trio.Event()
-    serve = partial(serve_hypercorn, server, settings, shutdown_trigger=stop.wait, **options)
+    serve = partial(serve, shutdown_trigger=stop.wait)
     async with trio.open_nursery() as nursery:
         [url] = await nursery.start(serve)
         client = HttpWire(int(url.rpartition(":")[2]), server, receive_buffer=receive_buffer)

@@ -7,7 +7,7 @@ a request is cancelled, and how its end looks, is the transport's own business:
 * memory: `open_memory_transport`;
 * lines: `serve_lines` over pipes in memory;
 * stdio: `serve_stdio` in a process of its own;
-* http: `serve_hypercorn` and a socket for each request.
+* http: `serve_hypercorn` or `serve_http`, and a socket for each request.
 
 The last one is in `wire_http`.
 """

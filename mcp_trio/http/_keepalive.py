@@ -1,0 +1,65 @@
+"""Keeping a quiet stream open while somebody watches for its client to leave."""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from mcp_trio.http.endpoint import EndpointOptions
+from mcp_trio.http.exchange import HttpExchange, ResponseWriter
+
+__all__ = ["KEEPALIVE", "KeptAlive", "take_keepalive"]
+
+KEEPALIVE: Final = 15.0
+
+
+def take_keepalive(options: EndpointOptions) -> float:
+    """Take the interval out of the options, in seconds.
+
+    Raises:
+        ValueError: it is not positive.
+    """
+    keepalive = options.pop("keepalive", KEEPALIVE)
+    if not keepalive > 0:
+        raise ValueError("keepalive is a number of seconds greater than 0")
+    return keepalive
+
+
+class KeptAlive(ResponseWriter):
+    """A response whose stream gets a comment whenever it has been quiet for a while.
+
+    A deadline is set when the stream opens and looked at again only when it has passed, so that
+    the writes in between cost nothing.
+    """
+
+    __slots__ = ("_exchange", "_keepalive", "_timer")
+
+    def __init__(self, keepalive: float) -> None:
+        self._keepalive = keepalive
+        self._exchange: HttpExchange | None = None
+        self._timer: trio.CancelScope | None = None
+
+    def opened(self, exchange: HttpExchange) -> None:
+        """Begin to count."""
+        self._exchange = exchange
+        if self._timer is not None:
+            self._timer.deadline = exchange.last_write + self._keepalive
+
+    async def comment(self, exchange: HttpExchange) -> None:
+        """Write a comment."""
+        await exchange.keep_alive()
+
+    async def wait_gone(self, gone: Callable[[], Awaitable[bool]]) -> None:
+        """Write comments until `gone`, called again and again, says that the client is."""
+        while True:
+            with trio.CancelScope(deadline=self._next_comment()) as self._timer:
+                if await gone():
+                    break
+            if self._exchange is not None and self._next_comment() <= trio.current_time():
+                await self.comment(self._exchange)
+
+    def _next_comment(self) -> float:
+        if self._exchange is None:
+            return math.inf
+        return self._exchange.last_write + self._keepalive

@@ -1,0 +1,309 @@
+"""Serve over HTTP/1.1 on Trio's own listeners, with nothing in between.
+
+Source: specification, basic/transports/streamable-http.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import ssl
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Unpack
+
+import trio
+
+from mcp_trio.http._connection import Site
+from mcp_trio.http._keepalive import take_keepalive
+from mcp_trio.http._running import gc_thresholds_set, one_cause
+from mcp_trio.http.endpoint import Endpoint, EndpointOptions
+from mcp_trio.transports.abc import Handler
+
+__all__ = ["ListenerOptions", "serve_http"]
+
+BACKLOG: Final = 1024
+"""How many connections may wait to be accepted."""
+
+CUT_GRACE: Final = 0.25
+"""Seconds between closing a connection and cancelling what still serves it."""
+
+logger: Final = logging.getLogger("mcp_trio.http.listener")
+
+
+class ListenerOptions(EndpointOptions, total=False):
+    """What `serve_http` can be told about its connections; each has a default."""
+
+    max_connections: int
+    """How many may be open at once, by default 20,000; others are answered with 503."""
+    max_head: int
+    """How large the head of a request may be, in bytes; by default 16 KiB."""
+    head_timeout: float
+    """How long it may take to arrive, and a TLS handshake may take, in seconds; by default 10."""
+    idle_timeout: float
+    """How long a connection may be open without a request, in seconds; by default 60."""
+
+
+async def serve_http(
+    handler: Handler,
+    host: str | None = "127.0.0.1",
+    port: int = 8000,
+    *,
+    path: str = "/mcp",
+    health_path: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    unix_socket: str | os.PathLike[str] | None = None,
+    listeners: Sequence[trio.SocketListener | socket.socket] | None = None,
+    handle_signals: bool = False,
+    shutdown_trigger: Callable[[], Awaitable[object]] | None = None,
+    drain_grace: float = 2.0,
+    send_deadline: float = 30.0,
+    access_log: bool = False,
+    gc_thresholds: tuple[int, int, int] | None = None,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+    **options: Unpack[ListenerOptions],
+) -> None:
+    """Serve a handler over HTTP/1.1 until told to stop.
+
+    What one connection does to itself ends that connection and no other; a client that leaves is
+    noticed at once, and one that stops reading is cut after `send_deadline`. Requests that are
+    sent ahead are answered in order.
+
+    To stop is to accept no more connections, to end every subscription with its result, to let
+    requests that are being served finish, and to close what is left after `drain_grace`. It
+    happens when `shutdown_trigger` returns, on SIGTERM and SIGINT if `handle_signals` is set (a
+    second signal cuts the drain short), and when this call is cancelled: then in a shielded
+    scope with that same deadline.
+
+    Args:
+        handler: the server.
+        host: the name or address to listen on; None for all of this machine.
+        port: the port; 0 for any that is free, and `task_status` tells which.
+        path: where the MCP endpoint is.
+        health_path: where GET is answered with 200, without a look at the `Host`; nowhere by
+            default. Who stops accepts no more connections, so that is how it looks.
+        ssl_context: speak TLS. A certificate that is loaded into the same context later holds
+            for new connections, and open ones go on.
+        unix_socket: a path to listen at, instead of a host and a port. What a dead server has
+            left there is replaced.
+        listeners: listen on these, instead; a socket has to be bound. They are closed in the end.
+        handle_signals: whether SIGTERM and SIGINT stop the server. Only in the main thread.
+        shutdown_trigger: what to wait for before stopping.
+        drain_grace: how long stopping may take, in seconds.
+        send_deadline: how long a client may take to read 64 KiB, in seconds.
+        access_log: whether each response is logged, to the logger ``mcp_trio.http.access``.
+        gc_thresholds: thresholds for the garbage collector while serving; with thousands of
+            streams (20000, 20, 100) nearly doubles throughput. They hold for the whole process.
+        task_status: reports the bound addresses, each as ``http://host:port``.
+        options: as in `asgi_app`, and `max_connections` (by default 20,000), `max_head` (bytes;
+            by default 16 KiB), `head_timeout` (seconds; by default 10) and `idle_timeout`
+            (seconds; by default 60).
+
+    Raises:
+        OSError: an address cannot be bound.
+        ValueError: an option makes no sense.
+    """
+    site = _make_site(handler, path, health_path, send_deadline, access_log, options)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(one_cause())
+        stack.enter_context(gc_thresholds_set(gc_thresholds))
+        bound = await _open_listeners(host, port, unix_socket, listeners)
+        stack.enter_context(_closing(bound))
+        if unix_socket is not None and listeners is None:
+            stack.enter_context(_unlinking(unix_socket))
+        server = _Server(handler, site, drain_grace)
+        urls = [_url(listener, secure=ssl_context is not None) for listener in bound]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run, bound, ssl_context)
+            try:
+                await server.ready.wait()
+                if handle_signals:
+                    receiver = trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT)
+                    nursery.start_soon(server.obey_signals, stack.enter_context(receiver))
+                if shutdown_trigger is not None:
+                    nursery.start_soon(server.stop_after, shutdown_trigger)
+                for url in urls:
+                    logger.info("serving on %s", url)
+                task_status.started(urls)
+                await server.done.wait()
+            finally:
+                server.stop()
+            nursery.cancel_scope.cancel()
+
+
+class _Server:
+    """What serving is, and what stopping means."""
+
+    def __init__(self, handler: Handler, site: Site, drain_grace: float) -> None:
+        self.ready = trio.Event()
+        self.done = trio.Event()
+        self._handler = handler
+        self._site = site
+        self._grace = drain_grace
+        self._stopping = trio.Event()
+        self._drain = trio.CancelScope()
+
+    def stop(self) -> None:
+        """Begin to stop; once is enough."""
+        self._stopping.set()
+
+    async def stop_after(self, trigger: Callable[[], Awaitable[object]]) -> None:
+        """Stop when the trigger returns."""
+        await trigger()
+        self.stop()
+
+    async def obey_signals(self, signals: AsyncIterator[int]) -> None:
+        """Stop at the first signal, and at once at the second."""
+        async for _ in signals:
+            if self._stopping.is_set():
+                self._drain.cancel()
+            self.stop()
+
+    async def run(
+        self, listeners: list[trio.SocketListener], ssl_context: ssl.SSLContext | None
+    ) -> None:
+        """Serve until `stop`, which the caller is bound to call; cancelling does not reach it."""
+        serving: list[trio.abc.Listener[Any]] = [*listeners]
+        if ssl_context is not None:
+            serving = [
+                trio.SSLListener(listener, ssl_context, https_compatible=True)
+                for listener in listeners
+            ]
+        with trio.CancelScope(shield=True):  # noqa: ASYNC912 (the caller's `stop` bounds it)
+            async with trio.open_nursery() as connections:
+                self._site.nursery = connections
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(
+                        partial(
+                            trio.serve_listeners,
+                            self._site.handle,
+                            serving,
+                            handler_nursery=connections,
+                        )
+                    )
+                    self.ready.set()
+                    await self._stopping.wait()
+                    accepting.cancel_scope.cancel()
+                for listener in listeners:
+                    listener.socket.close()
+                await self._finish_requests()
+                connections.cancel_scope.cancel()
+        self.done.set()
+
+    async def _finish_requests(self) -> None:
+        deadline = trio.current_time() + self._grace
+        self._site.close_idle()
+        self._drain.deadline = deadline
+        with self._drain:
+            try:
+                await self._handler.drain(deadline)
+            except Exception:
+                logger.exception("the handler could not be drained")
+            await self._site.wait_empty()
+        self._site.cut()
+        # Each handler hears that its client has gone before it is cancelled.
+        with trio.move_on_after(CUT_GRACE):
+            await self._site.wait_empty()
+
+
+def _make_site(
+    handler: Handler,
+    path: str,
+    health_path: str | None,
+    send_deadline: float,
+    access_log: bool,
+    options: ListenerOptions,
+) -> Site:
+    keepalive = take_keepalive(options)
+    limits: dict[str, Any] = {
+        "max_connections": options.pop("max_connections", 20_000),
+        "max_head": options.pop("max_head", 16 * 1024),
+        "head_timeout": options.pop("head_timeout", 10.0),
+        "idle_timeout": options.pop("idle_timeout", 60.0),
+        "send_deadline": send_deadline,
+    }
+    for name, value in limits.items():
+        if not value > 0:
+            raise ValueError(f"{name} is a number greater than 0")
+    if not path.startswith("/") or (health_path is not None and not health_path.startswith("/")):
+        raise ValueError("a path begins with a slash")
+    return Site(
+        Endpoint(handler, **options),  # type: ignore[misc]
+        path=path,
+        health_path=health_path,
+        keepalive=keepalive,
+        access_log=access_log,
+        **limits,
+    )
+
+
+async def _open_listeners(
+    host: str | None,
+    port: int,
+    unix_socket: str | os.PathLike[str] | None,
+    given: Sequence[trio.SocketListener | socket.socket] | None,
+) -> list[trio.SocketListener]:
+    if given is not None:
+        return [_listener(each) for each in given]  # noqa: ASYNC910 (nothing to wait for)
+    if unix_socket is not None:
+        return [_bind_unix(unix_socket)]  # noqa: ASYNC910
+    return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+
+
+def _listener(given: trio.SocketListener | socket.socket) -> trio.SocketListener:
+    if isinstance(given, trio.SocketListener):
+        return given
+    given.listen(BACKLOG)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(given))
+
+
+def _bind_unix(path: str | os.PathLike[str]) -> trio.SocketListener:
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_dead(path)
+        sock.bind(os.fspath(path))
+        return _listener(sock)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _remove_dead(path: str | os.PathLike[str]) -> None:
+    """Remove a socket that nobody listens on any more."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
+            with socket.socket(socket.AF_UNIX) as probe:
+                try:
+                    probe.connect(os.fspath(path))
+                except ConnectionRefusedError:
+                    os.unlink(path)  # noqa: PTH108
+
+
+@contextlib.contextmanager
+def _unlinking(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108
+
+
+@contextlib.contextmanager
+def _closing(listeners: list[trio.SocketListener]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for listener in listeners:
+            listener.socket.close()
+
+
+def _url(listener: trio.SocketListener, *, secure: bool) -> str:
+    scheme = "https" if secure else "http"
+    name = listener.socket.getsockname()
+    if listener.socket.family == socket.AF_INET6:
+        return f"{scheme}://[{name[0]}]:{name[1]}"
+    if listener.socket.family == socket.AF_INET:
+        return f"{scheme}://{name[0]}:{name[1]}"
+    return f"{scheme}://unix:{name if isinstance(name, str) else name.decode(errors='replace')}"

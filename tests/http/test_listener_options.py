@@ -1,0 +1,358 @@
+"""`serve_http` itself: where it listens, its limits, its health path and its log."""
+
+import contextlib
+import logging
+import os
+import socket
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import http_kit
+import pytest
+import trio
+from http_kit import LISTEN, FakeHandler, Peer, note, post, running, until
+
+from mcp_trio.http.listener import serve_http
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+GET = b"GET %s HTTP/1.1\r\nhost: elsewhere\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_kit, "host", "native")
+
+
+# Where it listens
+
+
+async def test_it_reports_what_it_has_bound() -> None:
+    async with running() as server:
+        assert server.urls == [f"http://127.0.0.1:{server.port}"]
+
+
+async def test_a_name_can_stand_for_several_addresses() -> None:
+    async with trio.open_nursery() as nursery:
+        urls = await nursery.start(serve_http, FakeHandler(), None, 0)
+        assert {url.rpartition(":")[0] for url in urls} == {"http://0.0.0.0", "http://[::]"}
+        for url in urls:
+            host = "127.0.0.1" if "0.0.0.0" in url else "::1"  # noqa: S104
+            stream = await trio.open_tcp_stream(host, int(url.rpartition(":")[2]))
+            async with stream:
+                assert (await Peer(stream).request(post("tools/list"))).status == 200
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_unix_socket_replaces_a_dead_one_and_goes_in_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_http, unix_socket=path)
+        assert await nursery.start(serve, FakeHandler()) == [f"http://unix:{path}"]
+        async with await trio.open_unix_socket(path) as stream:
+            assert (await Peer(stream).request(post("tools/list"))).status == 200
+        with pytest.raises(OSError, match="in use"):
+            await serve_http(FakeHandler(), unix_socket=path)
+        assert path.exists()
+        nursery.cancel_scope.cancel()
+    assert not path.exists()
+
+
+async def test_a_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        await serve_http(FakeHandler(), unix_socket=path)
+    assert path.read_text() == "mine"
+
+
+async def test_sockets_and_listeners_can_be_given() -> None:
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with running(listeners=[bound, *listeners]) as server:
+        assert len(server.urls) == 2
+        for url in server.urls:
+            async with await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2])) as own:
+                assert (await Peer(own).request(post("tools/list"))).status == 200
+    assert bound.fileno() == -1
+
+
+async def test_an_address_in_use_is_one_exception() -> None:
+    """W62."""
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        await serve_http(FakeHandler(), port=taken.getsockname()[1])
+
+
+async def test_a_failing_trigger_is_one_exception() -> None:
+    """W62."""
+
+    async def fail() -> None:
+        raise KeyError("trigger")
+
+    with pytest.raises(KeyError, match="trigger"):
+        await serve_http(FakeHandler(), port=0, shutdown_trigger=fail)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"path": "mcp"},
+        {"health_path": "health"},
+        {"keepalive": 0},
+        {"max_connections": 0},
+        {"send_deadline": -1},
+        {"allowed_hosts": ["a b"]},
+    ],
+)
+async def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        await serve_http(FakeHandler(), port=0, **options)
+
+
+async def test_one_that_ends_the_program_does() -> None:
+    class Ending(FakeHandler):
+        async def handle(self, request: Any, exchange: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.RaisesGroup(KeyboardInterrupt):
+        async with running(Ending()) as server, server.connect() as peer:
+            await peer.stream.send_all(post("tools/list"))
+            await trio.sleep_forever()
+
+
+# Paths
+
+
+async def test_paths() -> None:
+    async with running(path="/deep/mcp/") as server, server.connect() as peer:
+        for target, status in (
+            (b"/deep/mcp", 200),
+            (b"/deep/mcp/", 200),
+            (b"/deep/%6dcp?x=/", 200),
+            (b"http://localhost/deep/mcp", 200),
+            (b"http://localhost", 404),
+            (b"/mcp", 404),
+            (b"/", 404),
+            (b"*", 404),
+            (b"/deep/mcp", 200),
+        ):
+            data = post("tools/list").replace(b"/mcp", target, 1)
+            assert (await peer.request(data)).status == status, target
+
+
+async def test_the_health_path_answers_whoever_asks() -> None:
+    async with running(health_path="/health") as server, server.connect() as peer:
+        response = await peer.request(GET % b"/health")
+        assert (response.status, response.body) == (200, b"ok\n")
+        await peer.stream.send_all(GET.replace(b"GET", b"HEAD") % b"/health")
+        assert (await peer.head()).headers["content-length"] == "3"
+        response = await peer.request(GET.replace(b"GET", b"DELETE") % b"/health")
+        assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+# Limits
+
+
+async def test_connections_over_the_limit_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_trio.http._connection.MAX_REFUSED", 1)
+    async with running(max_connections=1) as server, server.connect() as first:
+        await first.listen()
+        async with server.connect() as second, server.connect() as third:
+            response = await second.response()
+            assert (response.status, response.headers["retry-after"]) == (503, "1")
+            assert await third.eof() == b""
+            assert await second.eof() == b""
+        server.handler.publish()
+        assert await first.event()
+        await first.stream.aclose()
+        await until(lambda: server.handler.cancelled)
+        await trio.sleep(0.05)
+        async with server.connect() as fourth:
+            assert (await fourth.request(post("tools/list"))).status == 200
+
+
+@pytest.mark.parametrize("pieces", [1, 7])
+async def test_a_head_over_the_limit_is_refused(pieces: int) -> None:
+    data = b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 3000 + b"\r\n\r\n"
+    async with running(max_head=2000) as server, server.connect() as peer:
+        step = len(data) // pieces + 1
+        for start in range(0, len(data), step):
+            with contextlib.suppress(trio.BrokenResourceError):
+                await peer.stream.send_all(data[start : start + step])
+            await trio.sleep(0.01)
+        assert (await peer.response()).status == 431
+        assert await peer.eof() == b""
+
+
+async def test_a_slow_head_is_cut_though_the_connection_may_be_idle_for_long() -> None:
+    async with running(head_timeout=0.1, idle_timeout=60) as server, server.connect() as peer:
+        await trio.sleep(0.2)
+        assert (await peer.request(b"\r\n\r\n" + post("tools/list"))).status == 200
+        await peer.stream.send_all(b"POST /mcp HT")
+        assert await peer.eof() == b""
+
+
+async def test_a_bad_chunk_is_refused_wherever_it_comes() -> None:
+    head = post("tools/list").partition(b"content-length")[0]
+    head += b"transfer-encoding: chunked\r\n\r\n"
+    async with running() as server:
+        for body in (b"zz\r\n", b"1\r\nx\r\nzz\r\n"):
+            for pause in (False, True):
+                async with server.connect() as peer:
+                    await peer.stream.send_all(head)
+                    if pause:
+                        await trio.sleep(0.02)
+                    await peer.stream.send_all(body)
+                    assert (await peer.response()).status == 400
+                    assert await peer.eof() == b""
+
+
+async def test_a_client_that_leaves_within_its_body_is_gone() -> None:
+    async with running() as server:
+        for data in (post("tools/list")[:-5], post("tools/list")[:50]):
+            async with server.connect() as peer:
+                await peer.stream.send_all(data)
+                await trio.sleep(0.02)
+        async with server.connect() as peer:
+            await peer.stream.send_all(post("tools/list")[:-5])
+            await trio.sleep(0.02)
+            assert (await peer.request(post("tools/list")[-5:])).status == 200
+
+
+async def test_http_1_0_gets_a_stream_that_ends_with_the_connection() -> None:
+    async with running() as server, server.connect() as peer:
+        await peer.stream.send_all(
+            post(LISTEN, notifications={}).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+        )
+        head = await peer.head()
+        assert "transfer-encoding" not in head.headers
+        assert (await peer.read_until(b"\n\n")).startswith(b"data: {")
+        server.handler.streams[0].close()
+        assert b'"result"' in await peer.eof()
+
+
+# Keeping streams open
+
+
+async def test_a_quiet_stream_gets_comments_over_plain_sockets_and_tls() -> None:
+    """W13."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(CERTIFICATES / "server.pem")
+    async with running(keepalive=0.05, ssl_context=context) as server, server.connect() as tcp:
+        assert server.urls[0].startswith("https://")
+        client = ssl.create_default_context(cafile=str(CERTIFICATES / "authority.pem"))
+        assert isinstance(tcp.stream, trio.SocketStream)
+        peer = Peer(trio.SSLStream(tcp.stream, client, server_hostname="localhost"))
+        await _hears_comments(peer, server.handler)
+    async with running(keepalive=0.05) as server, server.connect() as peer:
+        await _hears_comments(peer, server.handler)
+
+
+async def _hears_comments(peer: Peer, handler: FakeHandler) -> None:
+    await peer.listen()
+    for _ in range(3):
+        assert await peer.event() is None
+    handler.publish()
+    assert await peer.event()
+    assert await peer.event() is None
+
+
+async def test_a_comment_that_cannot_be_written_hides_no_disconnect() -> None:
+    async with running(keepalive=0.02) as server, server.connect(4096) as peer:
+        await peer.listen()
+        for _ in range(100):
+            server.handler.publish(note("n", padding="x" * 60_000))
+            await trio.sleep(0.001)
+        await trio.sleep(0.1)
+        peer.stream.socket.close()
+        await until(lambda: server.handler.cancelled, 1)
+
+
+# Writing at once
+
+
+async def test_a_stream_can_be_written_to_without_waiting() -> None:
+    """Whole frames in order, whoever writes them, until the kernel has no more room."""
+    async with running() as server, server.connect(4096) as peer:
+        await peer.listen()
+        [exchange] = server.handler.exchanges
+        sent = 0
+        while exchange.send_nowait(note("n", number=sent, padding="x" * 5000)):
+            sent += 1
+        assert sent > 1
+        assert not exchange.send_nowait(note("n", number=-1))
+        server.handler.publish(note("n", number=sent, padding=""))
+        await trio.sleep(0.01)
+        numbers = [(await peer.event())["params"]["number"] for _ in range(sent + 1)]
+        assert numbers == list(range(sent + 1))
+        assert exchange.send_nowait(note("n", number=-2))
+        assert (await peer.event())["params"]["number"] == -2
+
+
+async def test_what_is_left_of_such_a_write_is_given_up_with_its_client() -> None:
+    async with running() as server, server.connect(4096) as peer:
+        await peer.listen()
+        [exchange] = server.handler.exchanges
+        while exchange.send_nowait(note("n", padding="x" * 50_000)):
+            pass
+        peer.stream.socket.close()
+        await until(lambda: server.handler.cancelled, 1)
+        assert not exchange.send_nowait(note("n"))
+
+
+async def test_a_write_at_once_that_fails_ends_the_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as server, server.connect() as peer:
+        await peer.listen()
+
+        def fail(fd: int, data: bytes) -> int:
+            raise BrokenPipeError
+
+        monkeypatch.setattr(os, "write", fail)
+        assert not server.handler.exchanges[0].send_nowait(note("n"))
+        await until(lambda: server.handler.cancelled, 1)
+        monkeypatch.undo()
+
+
+# The log
+
+
+async def test_the_access_log_names_no_query(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "mcp_trio.http.access"):
+        async with running(access_log=True) as server, server.connect() as peer:
+            await peer.request(post("tools/list").replace(b"/mcp", b"/mcp?token=secret", 1))
+            await peer.request(GET % b"/nothing")
+            await peer.stream.send_all(b"nonsense\r\n\r\n")
+            await peer.eof()
+        async with running() as server, server.connect() as peer:
+            await peer.request(post("tools/list"))
+    said = [record.getMessage().partition(") ")[2] for record in caplog.records]
+    said = [text for text in said if text]
+    assert said == ["POST /mcp 200", "GET /nothing 404", "- - 400"]
+
+
+async def test_a_bug_in_a_connection_ends_it_alone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    async with running() as server, server.connect() as peer, server.connect() as watched:
+        with monkeypatch.context() as patched:
+            patched.setattr("mcp_trio.http._connection.read_plain", fail)
+            await peer.stream.send_all(post("tools/list"))
+            assert await peer.eof() == b""
+        with monkeypatch.context() as patched:
+            patched.setattr("mcp_trio.http._connection.Response.wait_gone", fail)
+            await watched.stream.send_all(
+                post("tools/call", name="slow", arguments={"seconds": 60})
+            )
+            assert await watched.eof() == b""
+        async with server.connect() as other:
+            assert (await other.request(post("tools/list"))).status == 200
+    assert caplog.text.count("a connection failed: RuntimeError('a bug')") == 2
