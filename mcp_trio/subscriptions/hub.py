@@ -170,8 +170,10 @@ class Hub(SubscriptionSource):
             return NOBODY
         key, entry = event.key, (event, trio.current_time())
         delivered = buffered = coalesced = 0
-        for listener in listeners:
-            if not listener.put(key, entry):
+        for listener in tuple(listeners):  # who writes may do anything, also end a listener
+            if listener.offer(event):
+                delivered += 1
+            elif not listener.put(key, entry):
                 coalesced += 1
             elif listener.wake():
                 delivered += 1
@@ -207,7 +209,9 @@ class Hub(SubscriptionSource):
                 if listener in told:
                     continue
                 told.add(listener)
-                if not listener.put_sub_resource(key, entry, base, self._max_sub_resources):
+                if listener.offer(event):
+                    delivered += 1
+                elif not listener.put_sub_resource(key, entry, base, self._max_sub_resources):
                     coalesced += 1
                 elif listener.wake():
                     delivered += 1
@@ -234,13 +238,16 @@ class Hub(SubscriptionSource):
             return NOBODY
         entry = (event, trio.current_time())
         counts = dict.fromkeys(Outcome, 0)
-        delivered = 0
+        delivered = woken = 0
         key = event.key
         for listener in listeners:
+            if listener.offer(event):
+                delivered += 1
+                continue
             outcome = self._put_extension(listener, key, entry)
             if outcome is Outcome.OVERFLOW:
                 listener.complete(End("overflow"))
-            delivered += outcome is Outcome.QUEUED and listener.wake()
+            woken += outcome is Outcome.QUEUED and listener.wake()
             counts[outcome] += 1
         dropped = counts[Outcome.DROPPED_OLDEST] + counts[Outcome.DROPPED_NEWEST]
         self._dropped += dropped
@@ -248,8 +255,8 @@ class Hub(SubscriptionSource):
         self._overflowed += counts[Outcome.OVERFLOW]
         return PublishReport(
             matched=len(listeners),
-            delivered=delivered,
-            buffered=counts[Outcome.QUEUED] - delivered + counts[Outcome.DROPPED_OLDEST],
+            delivered=delivered + woken,
+            buffered=counts[Outcome.QUEUED] - woken + counts[Outcome.DROPPED_OLDEST],
             coalesced=counts[Outcome.COALESCED],
             dropped=dropped,
             closed=counts[Outcome.OVERFLOW],

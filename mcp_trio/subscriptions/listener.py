@@ -21,7 +21,16 @@ logger = logging.getLogger("mcp_trio.subscriptions")
 class Listener(Mailbox, SourceHandle):
     """A mailbox with somebody behind it."""
 
-    __slots__ = ("_accepted", "_closed", "_end", "_pulling", "_registry", "_task", "last_pull")
+    __slots__ = (
+        "_accepted",
+        "_closed",
+        "_end",
+        "_pulling",
+        "_registry",
+        "_task",
+        "_write",
+        "last_pull",
+    )
 
     ends_itself: ClassVar[bool] = True
 
@@ -31,6 +40,7 @@ class Listener(Mailbox, SourceHandle):
         self._accepted = accepted
         self._end: End | None = None
         self._task: trio.lowlevel.Task | None = None
+        self._write: Callable[[Event], bool] = _not_yet
         self._pulling = False
         self._closed = False
         self.last_pull: float | None = None
@@ -50,11 +60,23 @@ class Listener(Mailbox, SourceHandle):
         """Whether its task waits for the next event."""
         return self._task is not None
 
+    def write_through(self, write: Callable[[Event], bool]) -> None:
+        """See `SourceHandle.write_through`."""
+        self._write = write
+
+    def offer(self, event: Event) -> bool:
+        """Write an event in the publisher's own turn; whether that could be done.
+
+        Only while the task waits in `receive`: then what was written before is through, nothing
+        is queued, and neither an end nor a cancel has come. (Trio takes a task out of its wait
+        in the moment in which its scope is cancelled.)
+        """
+        return self._task is not None and self._write(event)
+
     def wake(self) -> bool:
         """Resume the task that waits in `receive`; whether one did.
 
-        It finds its event in the mailbox. A writer that can take a frame without waiting could
-        be tried here first, while nothing else is queued.
+        It finds its event in the mailbox.
         """
         task = self._task
         if task is None:
@@ -113,6 +135,10 @@ class Listener(Mailbox, SourceHandle):
             waiting=self.waiting,
             closing=self._end is not None,
         )
+
+
+def _not_yet(_: Event) -> bool:
+    return False
 
 
 class Registry:

@@ -8,7 +8,7 @@ ends, and closes the handle exactly once.
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal
 
@@ -130,6 +130,18 @@ class SourceHandle(abc.ABC):
             by itself, without another `receive`.
         """
         return False
+
+    def write_through(self, write: Callable[[Event], bool]) -> None:  # noqa: B027
+        """Take note of a way to the client that needs no task to be woken up; may be ignored.
+
+        Called once, when the subscription has been acknowledged.
+
+        Args:
+            write: writes an event that the accepted filter matches, and returns whether it did.
+                It may be called, in the thread of the `trio.run`, while a `receive` waits and
+                nothing is queued, and at no other time. What it did not write is to be returned
+                by that `receive`. It never waits and never raises.
+        """
 
     @abc.abstractmethod
     async def aclose(self, reason: CloseReason) -> None:

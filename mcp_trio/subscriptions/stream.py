@@ -47,6 +47,9 @@ class FrameWriter(Protocol):
     async def send(self, frame: bytes) -> None:
         """Write one whole message; returns when it was handed on."""
 
+    def send_nowait(self, frame: bytes) -> bool:
+        """Write one whole message if that needs no waiting; whether it was written."""
+
 
 class OpenSubscription:
     """A running subscription, as the server sees it.
@@ -55,7 +58,6 @@ class OpenSubscription:
         id: the id of the request that opened it.
         acknowledged: whether the acknowledgement has been written.
         written: how many events have been written.
-        last_write: when the last one was (`trio.current_time`, seconds); None before it.
     """
 
     __slots__ = (
@@ -66,7 +68,6 @@ class OpenSubscription:
         "_stop_at",
         "acknowledged",
         "id",
-        "last_write",
         "written",
     )
 
@@ -74,7 +75,6 @@ class OpenSubscription:
         self.id = request_id
         self.acknowledged = False
         self.written = 0
-        self.last_write: float | None = None
         self._end: End | None = None
         self._handle: SourceHandle | None = None
         self._stop_at = math.inf
@@ -162,6 +162,7 @@ class OpenSubscription:
         self.acknowledged = True
         if not accepted:
             return End("nothing-granted")
+        handle.write_through(self._writer(encoded_id, exchange, expires_at))
         unbounded = handle.ends_itself and expires_at == math.inf
         while True:
             try:
@@ -188,6 +189,26 @@ class OpenSubscription:
             else:
                 await self._write(event, encoded_id, exchange)
 
+    def _writer(
+        self, encoded_id: bytes, exchange: FrameWriter, expires_at: float
+    ) -> Callable[[Event], bool]:
+        """What a source may write with while its `receive` waits; see `write_through`."""
+        send_nowait, now = exchange.send_nowait, trio.current_time
+
+        def write(event: Event) -> bool:
+            if self._lost or expires_at <= now():
+                return False  # the task has more to do than to write
+            try:
+                prefix, suffix = frames.event_template(event)
+                written = send_nowait(prefix + encoded_id + suffix)
+            except Exception:
+                logger.exception("an event could not be written at once")
+                return False
+            self.written += written
+            return written
+
+        return write
+
     async def _write(self, event: Event, encoded_id: bytes, exchange: FrameWriter) -> None:
         try:
             frame = frames.event_frame(event, encoded_id, self._lost)
@@ -196,7 +217,6 @@ class OpenSubscription:
         await exchange.send(frame)
         self._lost = 0
         self.written += 1
-        self.last_write = trio.current_time()
 
     async def _pull(self, handle: SourceHandle, expires_at: float) -> Event:
         """One `receive`, for as long as the credentials last and the server lets it."""

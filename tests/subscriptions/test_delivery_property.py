@@ -1,5 +1,8 @@
 """The delivery promise, over any interleaving that hypothesis can think of.
 
+It is one promise for both ways to a client: by the task of its subscription, and straight from
+the publisher while there is room; which of them is open changes under way.
+
 After a listener has caught up, for each key of its accepted filter it has been sent at least one
 event at or after the last publication of that key. And no more than that: nothing it did not ask
 for, nothing twice for one publication, everything in first-queued order.
@@ -56,10 +59,10 @@ OFTEN = (
     st.tuples(st.just("settle"), st.none()),
 )
 SELDOM = st.one_of(
-    st.tuples(st.just("open"), FILTERS),
+    st.tuples(st.just("open"), st.tuples(FILTERS, st.booleans())),
     st.tuples(st.just("run"), LISTENER),
     st.tuples(st.just("resync"), st.none()),
-    st.tuples(st.sampled_from(["cancel", "break", "end"]), LISTENER),
+    st.tuples(st.sampled_from(["cancel", "break", "end", "room", "full"]), LISTENER),
     st.tuples(st.just("close"), st.none()),
 )
 OPS = st.one_of(*OFTEN, *OFTEN, SELDOM)
@@ -71,6 +74,7 @@ class Listener:
 
     wanted: SubscriptionFilter
     sub_resources: bool
+    room: bool
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     reading: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     free: bool = False
@@ -87,7 +91,21 @@ class Listener:
     seen_data: list[int] = attrs.field(factory=list)
     told_dropped: int = 0
     frames: int = 0
+    frames_at_once: int = 0
+    writing: bool = False
     control: list[OpenSubscription] = attrs.field(factory=list)
+
+    def send_nowait(self, frame: bytes) -> bool:
+        """The publisher's own way; there is room, or there is not."""
+        assert self.acknowledged
+        assert not self.gone
+        assert not self.writing
+        if self.broken or not self.room:
+            return False
+        self.frames += 1
+        self.frames_at_once += 1
+        self.told(json.loads(frame))
+        return True
 
     async def send(self, frame: bytes) -> None:
         """The exchange: what is pulled is what it was when it was pulled, however slow this is."""
@@ -99,9 +117,13 @@ class Listener:
         else:
             assert self.acknowledged
             self.told(message)
-        if not self.free:
-            await self.reading.park()
-        await trio.lowlevel.checkpoint()
+        self.writing = True
+        try:
+            if not self.free:
+                await self.reading.park()
+            await trio.lowlevel.checkpoint()
+        finally:
+            self.writing = False
         if self.broken:
             self.gone = True
             raise trio.BrokenResourceError
@@ -219,7 +241,7 @@ async def interleave(
                                 listener.ending = listener.overflowed = True
                 case "open":
                     if len(listeners) < 6:
-                        listener = Listener(value, sub_resources)
+                        listener = Listener(value[0], sub_resources, value[1])
                         listeners.append(listener)
                         nursery.start_soon(serve, listener)
                 case "close":
@@ -245,6 +267,8 @@ async def interleave(
                         case "cancel":
                             listener_.scope.cancel()
                             listener_.ending = True
+                        case "room" | "full":
+                            listener_.room = op == "room"
                         case "break":
                             listener_.broken = True
                         case "end":
@@ -272,7 +296,13 @@ async def interleave(
 @settings(max_examples=300, deadline=None)
 @given(
     ops=st.lists(OPS, max_size=60).map(
-        lambda ops: [("open", SubscriptionFilter(True, True, False, URIS, (), {"x": 1})), *ops]
+        lambda ops: (
+            [
+                ("open", (SubscriptionFilter(True, True, False, URIS, (), {"x": 1}), at_once))
+                for at_once in (False, True)
+            ]
+            + ops
+        )
     ),
     sub_resources=st.booleans(),
     overflow=st.sampled_from(get_args(Overflow)),
