@@ -13,6 +13,7 @@ from typing import Any, Final
 import h11
 import trio
 
+from mcp_trio.http._absolute import in_origin_form
 from mcp_trio.http.endpoint import HttpRequest
 from mcp_trio.protocol.headers import Headers
 
@@ -41,7 +42,7 @@ class Request(HttpRequest):
     """A request on a connection.
 
     Attributes:
-        target: as it stands in the request line.
+        target: path and query.
         keep_alive: whether another request may follow on the connection.
         is_1_0: whether the client speaks HTTP/1.0.
     """
@@ -53,12 +54,7 @@ class Request(HttpRequest):
     @property
     def path(self) -> str:
         """The path of the target, decoded, without a slash at its end."""
-        target = self.target
-        if not target.startswith("/"):
-            # RFC 9112 has servers accept the absolute form.
-            place = target.partition("://")[2]
-            target = place[place.find("/") :] if "/" in place else ""
-        path = target.partition("?")[0]
+        path = self.target.partition("?")[0]
         return (urllib.parse.unquote(path) if "%" in path else path).rstrip("/")
 
     @property
@@ -143,8 +139,9 @@ class Parsed(Request):
         send_continue: Callable[[], Awaitable[None]],
     ) -> None:
         self.method = head.method.decode("ascii")
-        self.target = head.target.decode("ascii")
-        self.headers = Headers(head.headers)
+        target, headers = in_origin_form(head.target, list(head.headers))
+        self.target = target.decode("ascii")
+        self.headers = Headers(headers)
         self.is_1_0 = head.http_version == b"1.0"
         closing = "close" in self.headers.get("connection", "").lower()
         self.keep_alive = not (self.is_1_0 or closing or self.method == "CONNECT")

@@ -7,10 +7,9 @@ again. The classes here put that right. They lean
 on internals, which is why the release is pinned.
 """
 
-import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import h11
 import trio
@@ -18,6 +17,8 @@ from hypercorn.config import Config
 from hypercorn.protocol.events import Event, Response
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup, _handle
+
+from mcp_trio.http._absolute import in_origin_form
 
 __all__ = ["Http1", "Inbox", "Tasks", "Wire"]
 
@@ -128,23 +129,13 @@ class Wire(h11.Connection):
 def _without_upgrade(request: h11.Request) -> h11.Request:
     if request.http_version not in (b"1.1", b"1.0"):
         raise h11.RemoteProtocolError("HTTP/1 is spoken here", error_status_hint=505)
-    absolute = _ABSOLUTE.fullmatch(request.target)
-    if absolute is None and not any(name == b"upgrade" for name, _ in request.headers):
-        return request
     headers = [item for item in request.headers if item[0] != b"upgrade"]
-    target = request.target
-    if absolute is not None:
-        # The form for proxies, which every server has to take; it outweighs the Host header.
-        authority, target = absolute.groups()
-        headers = [item for item in headers if item[0] != b"host"]
-        headers.insert(0, (b"host", authority))
-        target = target if target.startswith(b"/") else b"/" + target
+    target, headers = in_origin_form(request.target, headers)
+    if target == request.target and len(headers) == len(list(request.headers)):
+        return request
     return h11.Request(
         method=request.method, target=target, headers=headers, http_version=request.http_version
     )
-
-
-_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)(.*)", re.IGNORECASE)
 
 
 class Http1(H11Protocol):
