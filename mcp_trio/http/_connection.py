@@ -5,26 +5,24 @@ second task start, which reads on: so a client that leaves is noticed at once, w
 sent behind its request, and a quiet stream gets its comments.
 """
 
-import email.utils
 import functools
-import http
 import logging
 import math
 import os
-import time
 from contextlib import suppress
 from typing import Any, Final
 
 import trio
 
 from mcp_trio.http._heads import BadRequestError, Request, read_parsed, read_plain
-from mcp_trio.http._keepalive import KeptAlive
 from mcp_trio.http._lazily import run_lazily
 from mcp_trio.http._outlet import Outlet, socket_of
-from mcp_trio.http.endpoint import Answer, Call, Endpoint
-from mcp_trio.http.exchange import HttpExchange, RawHeaders
+from mcp_trio.http._response import Response, encode_head
+from mcp_trio.http._site import Site, text_answer
+from mcp_trio.http.endpoint import Answer, Call
+from mcp_trio.transports.abc import Principal
 
-__all__ = ["Connection", "Site"]
+__all__ = ["serve_connection"]
 
 MAX_RECEIVE: Final = 64 * 1024
 MAX_WAITING: Final = 256 * 1024
@@ -36,8 +34,6 @@ MAX_REFUSED: Final = 100
 """How many connections over the limit are told so, at one time; more are just closed."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST_CHUNK: Final = b"0\r\n\r\n"
-_TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _GONE: Final = (
     OSError,
     trio.BrokenResourceError,
@@ -50,80 +46,29 @@ logger: Final = logging.getLogger("mcp_trio.http.listener")
 access_logger: Final = logging.getLogger("mcp_trio.http.access")
 
 
-class Site:
-    """What the connections of one listener have in common.
-
-    Attributes:
-        nursery: where their tasks run.
-        closing: whether the listener is being stopped.
-        connections: those that are open.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        path: str,
-        health_path: str | None,
-        keepalive: float,
-        send_deadline: float,
-        max_connections: int,
-        max_head: int,
-        head_timeout: float,
-        idle_timeout: float,
-        access_log: bool,
-    ) -> None:
-        self.endpoint = endpoint
-        self.path = path.rstrip("/")
-        self.health_path = None if health_path is None else health_path.rstrip("/")
-        self.keepalive = keepalive
-        self.send_deadline = send_deadline
-        self.max_connections = max_connections
-        self.max_head = max_head
-        self.head_timeout = head_timeout
-        self.idle_timeout = idle_timeout
-        self.access_log = access_log
-        self.nursery: trio.Nursery
-        self.closing = False
-        self.connections: set[Connection] = set()
-        self._empty: trio.Event | None = None
-
-    async def handle(self, stream: Any) -> None:
-        """Serve one connection to its end."""
-        connection = Connection(self, stream)
-        surplus = len(self.connections) - self.max_connections
-        if surplus >= MAX_REFUSED:
+async def serve_connection(site: Site, stream: Any) -> None:
+    """Serve one connection to its end. Whatever goes wrong in it goes wrong there alone."""
+    connection = Connection(site, stream)
+    surplus = site.add(connection)
+    try:
+        if surplus > 0:
+            site.monitor.refused += 1
+        else:
+            site.monitor.accepted += 1
+        if surplus > MAX_REFUSED:
             await trio.aclose_forcefully(stream)
-            return
-        self.connections.add(connection)
-        try:
-            await connection.run(refuse=surplus >= 0)
-        finally:
-            self.connections.discard(connection)
-            if self._empty is not None and not self.connections:
-                self._empty.set()
-
-    def close_idle(self) -> None:
-        """Close the connections that carry no request, and let no other carry a second one."""
-        self.closing = True
-        for connection in self.connections:
-            connection.close_if_idle()
-
-    async def wait_empty(self) -> None:
-        """Wait until no connection is left."""
-        await trio.lowlevel.checkpoint()
-        if self.connections:
-            self._empty = trio.Event()
-            await self._empty.wait()
-
-    def cut(self) -> None:
-        """Close every connection, whatever it is doing; handlers see a disconnect."""
-        for connection in self.connections:
-            connection.cut()
+        else:
+            await connection.run(refuse=surplus > 0)
+    finally:
+        site.discard(connection)
 
 
 class Connection:
-    """One connection. Whatever goes wrong here goes wrong here alone."""
+    """One connection.
+
+    Attributes:
+        streaming: whether it carries a stream at the moment.
+    """
 
     __slots__ = (
         "_buffer",
@@ -132,12 +77,14 @@ class Connection:
         "_idle",
         "_life",
         "_linger",
+        "_principal",
         "_socket",
         "_stream",
         "_watch_ended",
         "_watching",
         "outlet",
         "site",
+        "streaming",
     )
 
     def __init__(self, site: Site, stream: Any) -> None:
@@ -146,7 +93,10 @@ class Connection:
         self._socket = socket_of(stream)
         self._fd = None if self._socket is None else self._socket.fileno()
         start_soon = site.nursery.start_soon
-        self.outlet = Outlet(stream, self._fd, site.send_deadline, start_soon, self.cut)
+        deadline = site.limits.send_deadline
+        self.outlet = Outlet(stream, self._fd, deadline, start_soon, self._on_death)
+        self.streaming = False
+        self._principal: Principal | None = None
         self._life = trio.CancelScope()
         self._buffer = b""
         self._idle = True
@@ -160,8 +110,9 @@ class Connection:
         try:
             with self._life:
                 if isinstance(self._stream, trio.SSLStream):
-                    with trio.fail_after(self.site.head_timeout):
+                    with trio.fail_after(self.site.limits.head_timeout):
                         await self._stream.do_handshake()
+                    self._principal = self._identify()
                 if refuse:
                     await self._refuse(503, "too many connections", (b"retry-after", b"1"))
                 else:
@@ -177,7 +128,7 @@ class Connection:
         finally:
             grace = 0.0 if self._gone or self.outlet.dead else LINGER
             self._gone = True
-            self.outlet.abandon()
+            self.outlet.close()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + grace):
                 await self._stream.aclose()
 
@@ -185,6 +136,22 @@ class Connection:
         """Close the connection if it carries no request."""
         if self._idle:
             self._life.cancel()
+
+    @property
+    def bytes_written(self) -> int:
+        """How many bytes have been written."""
+        return self.outlet.written
+
+    def _on_death(self, *, slow: bool) -> None:
+        self.site.monitor.cut += slow
+        self.cut()
+
+    def _identify(self) -> Principal | None:
+        """Whom the client's certificate stands for, if it has shown one."""
+        if self.site.principal_of is None:
+            return None
+        certificate = self._stream.getpeercert()
+        return self.site.principal_of(certificate) if certificate else None
 
     def cut(self) -> None:
         """Close the connection, whatever it is doing; a handler sees a disconnect."""
@@ -200,7 +167,13 @@ class Connection:
             request = await self._read_request()
             if request is None:
                 return False
-            outcome = await self._admit(request)
+            self._idle = False
+            request.principal = self._principal
+            endpoint = self.site.endpoint_for(request)
+            if endpoint is None:
+                outcome: Answer | Call = self.site.page_for(request)
+            else:
+                outcome = await endpoint.admit(request)
             if isinstance(outcome, Answer):
                 request.skip()
         except BadRequestError as bad:
@@ -208,7 +181,8 @@ class Connection:
             await self._refuse(bad.status, str(bad))
             return False  # noqa: ASYNC910 (writing is as quick as the kernel)
         method, target = request.method, request.target
-        if isinstance(outcome, Answer):
+        if endpoint is None or isinstance(outcome, Answer):
+            assert isinstance(outcome, Answer)  # noqa: S101 (a page is nothing else)
             keep = request.keep_alive and request.complete and not self.site.closing
             await self._answer(outcome, keep_alive=keep, body=method != "HEAD")
             self._log(method, target, outcome.status)
@@ -221,11 +195,13 @@ class Connection:
         response = Response(self, keep_alive=request.keep_alive, is_1_0=request.is_1_0)
         # A stream must not keep alive what opened it.
         del request
-        serving = self.site.endpoint.serve(outcome, response)
+        serving = endpoint.serve(outcome, response)
         del outcome
         try:
             await run_lazily(serving, functools.partial(self._start_watching, response))
         finally:
+            self.streaming = False
+            response.served()
             if self._watching is not None and self._watch_ended is not None:
                 self._watching.cancel()
                 # It waits for nothing but bytes, so this takes one turn.
@@ -249,16 +225,16 @@ class Connection:
             self._idle = True
             if site.closing:
                 return None  # noqa: ASYNC910 (after a response)
-            self._expect_within(site.idle_timeout)
+            self._expect_within(site.limits.idle_timeout)
             while not data:
                 data = await self._receive()
                 if not data:
                     return None
                 data = data.lstrip(b"\r\n")
-        request: Request | None = read_plain(data, site.max_head, self._need)
+        request: Request | None = read_plain(data, site.limits.max_head, self._need)
         if request is None:
-            self._life.deadline = trio.current_time() + site.head_timeout
-            request = await read_parsed(data, site.max_head, self._need, self._send_continue)
+            self._life.deadline = trio.current_time() + site.limits.head_timeout
+            request = await read_parsed(data, site.limits.max_head, self._need, self._send_continue)
         if request.whole is None:
             self._life.deadline = math.inf
         return request  # noqa: ASYNC910
@@ -271,15 +247,6 @@ class Connection:
         if not 0.9 * seconds < left <= seconds:
             self._life.deadline = now + seconds
 
-    async def _admit(self, request: Request) -> Answer | Call:
-        self._idle = False
-        path = request.path
-        if path == self.site.path:
-            return await self.site.endpoint.admit(request)
-        if path == self.site.health_path:
-            return _health(request)  # noqa: ASYNC910 (the answer waits)
-        return Answer(404, [(b"content-length", b"0")])  # noqa: ASYNC910
-
     async def _answer(  # noqa: ASYNC910 (as the outlet does)
         self, answer: Answer, *, keep_alive: bool, body: bool = True
     ) -> None:
@@ -290,12 +257,11 @@ class Connection:
         self, status: int, why: str, *headers: tuple[bytes, bytes]
     ) -> None:
         self._linger = True
-        text = why.encode("ascii", "replace") + b"\n"
-        length = (b"content-length", b"%d" % len(text))
-        await self._answer(Answer(status, [_TEXT, length, *headers], text), keep_alive=False)
+        await self._answer(text_answer(status, why + "\n", *headers), keep_alive=False)
         self._log("-", "-", status)
 
     def _log(self, method: str, target: str, status: int) -> None:
+        self.site.monitor.responses[status // 100] += 1
         if self.site.access_log:
             peer: object = "-"
             if self._socket is not None:
@@ -370,85 +336,3 @@ class Connection:
         data = await self._receive()
         self._buffer += data
         return not data or len(self._buffer) > MAX_WAITING
-
-
-class Response(KeptAlive):
-    """Writes one response.
-
-    Attributes:
-        keep_alive: whether another request may follow.
-        status: of the response, 0 before it is known.
-    """
-
-    __slots__ = ("_connection", "_framed", "_head", "_is_1_0", "keep_alive", "status")
-
-    def __init__(self, connection: Connection, *, keep_alive: bool, is_1_0: bool) -> None:
-        super().__init__(connection.site.keepalive)
-        self.keep_alive = keep_alive
-        self.status = 0
-        self._connection = connection
-        self._framed = False
-        self._is_1_0 = is_1_0
-        self._head = b""
-
-    async def start(self, status: int, headers: RawHeaders) -> None:  # noqa: ASYNC910
-        # Head and body leave in one piece: whoever starts goes on at once.
-        self.status = status
-        self.keep_alive = self.keep_alive and not self._connection.site.closing
-        sized = any(name == b"content-length" for name, _ in headers)
-        if not sized and not self._is_1_0:
-            self._framed = True
-            headers = [*headers, (b"transfer-encoding", b"chunked")]
-        self._head = encode_head(status, headers, keep_alive=self.keep_alive)
-
-    async def write(self, data: bytes) -> None:  # noqa: ASYNC910 (as the outlet does)
-        await self._connection.outlet.write(self._piece(data))
-        self._head = b""
-
-    def write_nowait(self, data: bytes) -> bool:
-        # The head goes with the first notification, which is never written this way.
-        return self._connection.outlet.write_nowait(self._piece(data))
-
-    async def finish(self, data: bytes = b"") -> None:  # noqa: ASYNC910 (as the outlet does)
-        piece = self._piece(data) if data else self._head
-        await self._connection.outlet.write(piece + _LAST_CHUNK if self._framed else piece)
-
-    async def comment(self, exchange: HttpExchange) -> None:
-        """Write a comment; in a task of its own if it waits, for who watches must read on."""
-        if not exchange.keep_alive_nowait():
-            self._connection.site.nursery.start_soon(self._comment, exchange)
-        await trio.lowlevel.checkpoint()
-
-    async def _comment(self, exchange: HttpExchange) -> None:  # noqa: ASYNC910 (a task)
-        with suppress(trio.BrokenResourceError):
-            await exchange.keep_alive()
-
-    def _piece(self, data: bytes) -> bytes:
-        if self._framed:
-            return b"%b%x\r\n%b\r\n" % (self._head, len(data), data)
-        return self._head + data
-
-
-def encode_head(status: int, headers: RawHeaders, *, keep_alive: bool) -> bytes:
-    """The head of a response."""
-    lines = [_status_line(status), _date_line(int(time.time()))]
-    lines += [b"%b: %b\r\n" % header for header in headers]
-    lines.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
-    return b"".join(lines)
-
-
-@functools.lru_cache(maxsize=64)
-def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b\r\n" % (status, http.HTTPStatus(status).phrase.encode("ascii"))
-
-
-@functools.lru_cache(maxsize=1)
-def _date_line(now: int) -> bytes:
-    return b"date: %b\r\n" % email.utils.formatdate(now, usegmt=True).encode("ascii")
-
-
-def _health(request: Request) -> Answer:
-    if request.method not in ("GET", "HEAD"):
-        return Answer(405, [(b"allow", b"GET, HEAD"), (b"content-length", b"0")])
-    headers = [_TEXT, (b"cache-control", b"no-store"), (b"content-length", b"3")]
-    return Answer(200, headers, b"ok\n")

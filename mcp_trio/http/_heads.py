@@ -6,7 +6,6 @@ expressions that accept less than h11's own and give the same. Everything else i
 """
 
 import re
-import urllib.parse
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -50,12 +49,6 @@ class Request(HttpRequest):
     target: str
     keep_alive = True
     is_1_0 = False
-
-    @property
-    def path(self) -> str:
-        """The path of the target, decoded, without a slash at its end."""
-        path = self.target.partition("?")[0]
-        return (urllib.parse.unquote(path) if "%" in path else path).rstrip("/")
 
     @property
     def complete(self) -> bool:

@@ -46,6 +46,10 @@ class KeptAlive(ResponseWriter):
         if self._timer is not None:
             self._timer.deadline = exchange.last_write + self._keepalive
 
+    def served(self) -> None:
+        """Let go of the exchange, which refers back to here; nothing is written any more."""
+        self._exchange = None
+
     async def comment(self, exchange: HttpExchange) -> None:
         """Write a comment."""
         await exchange.keep_alive()

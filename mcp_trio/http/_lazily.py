@@ -36,6 +36,7 @@ def run_lazily(
     if it were awaited.
     """
     turns, waiting = 0, False
+    answers: list[Any] = []
     try:
         trap = coroutine.send(None)
         while True:
@@ -45,11 +46,12 @@ def run_lazily(
                     waiting = True
                     on_wait()
             try:
-                answer = yield trap
+                answers.append((yield trap))
             except BaseException as thrown:  # noqa: ASYNC103, BLE001 (its business, not ours)
                 trap = coroutine.throw(thrown)
             else:
-                trap = coroutine.send(answer)
+                # Not kept in a variable: it may hold an exception, which would hold this frame.
+                trap = coroutine.send(answers.pop())
     except StopIteration as stop:
         result: T = stop.value
         return result

@@ -7,7 +7,7 @@ that a client which has stopped reading cannot hold the server, that scope has a
 
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -25,6 +25,13 @@ def socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType | None:
     return None
 
 
+class OnDeath(Protocol):
+    """Told that nothing can be written any more."""
+
+    def __call__(self, *, slow: bool) -> object:
+        """`slow`: because the client did not read in time."""
+
+
 class Outlet:
     """Writes to one stream.
 
@@ -32,7 +39,7 @@ class Outlet:
         stream: where to.
         deadline: how long a client may take for each 64 KiB, in seconds.
         start_soon: starts a task for what is left of a write that must not wait.
-        on_death: called when a write has failed or taken too long.
+        on_death: called when a write has failed or taken too long, which it is told.
 
     Attributes:
         dead: whether nothing can be written any more.
@@ -59,7 +66,7 @@ class Outlet:
         fd: int | None,
         deadline: float,
         start_soon: Callable[..., object],
-        on_death: Callable[[], object],
+        on_death: OnDeath,
     ) -> None:
         self.dead = False
         self.written = 0
@@ -109,6 +116,12 @@ class Outlet:
             self._start_soon(self._flush, scope)
         return True
 
+    def close(self) -> None:
+        """`abandon`, for the last time: whom to tell of a death is forgotten as well."""
+        self.abandon()
+        self._on_death = _nobody
+        self._start_soon = _nobody
+
     def abandon(self) -> None:
         """Give up what is being written, and write nothing more."""
         self.dead = True
@@ -125,7 +138,7 @@ class Outlet:
             except BlockingIOError:
                 return 0
             except OSError as problem:
-                self._die()
+                self._die(slow=False)
                 raise trio.BrokenResourceError("the client has gone") from problem
             self.written += sent
         return sent
@@ -160,10 +173,14 @@ class Outlet:
         finally:
             self._slow.remove(scope)
         if failed or scope.cancelled_caught or rest:
-            self._die()
+            self._die(slow=scope.cancelled_caught and not self.dead)
             raise trio.BrokenResourceError("the client has gone, or has not read in time")
 
-    def _die(self) -> None:
+    def _die(self, *, slow: bool) -> None:
         if not self.dead:
             self.abandon()
-            self._on_death()
+            self._on_death(slow=slow)
+
+
+def _nobody(*_: object, **__: object) -> None:
+    """Whoever would have been told has gone."""

@@ -182,10 +182,6 @@ class _Response(KeptAlive):
             item for item in self._scope["headers"] if item[0].lower() in _KEPT_HEADERS
         ]
 
-    def served(self) -> None:
-        """Let go of the exchange, which refers back to here; nothing is written any more."""
-        self._exchange = None
-
     async def watch(self, receive: Receive) -> None:
         """Cancel the request when its client leaves; until then, keep its stream open."""
 

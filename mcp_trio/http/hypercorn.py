@@ -45,6 +45,7 @@ async def serve_hypercorn(
     handle_signals: bool = False,
     shutdown_trigger: Callable[[], Awaitable[object]] | None = None,
     drain_grace: float = 2.0,
+    drain_stagger: float = 0.0,
     send_deadline: float = 30.0,
     upgrades: bool = False,
     gc_thresholds: tuple[int, int, int] | None = None,
@@ -77,6 +78,8 @@ async def serve_hypercorn(
         handle_signals: whether SIGTERM and SIGINT stop the server. Only in the main thread.
         shutdown_trigger: what to wait for before stopping.
         drain_grace: how long stopping may take, in seconds.
+        drain_stagger: over how many seconds of stopping the ends of the streams are spread, so
+            that clients do not all come back at once; `drain_grace` has to leave room for it.
         send_deadline: how long a client may take to read 64 KiB, in seconds.
         upgrades: allow HTTP/2 and WebSocket, as Hypercorn speaks them. Its HTTP/2 knows no
             back-pressure: have a proxy in front that you trust.
@@ -98,7 +101,7 @@ async def serve_hypercorn(
         settings.alpn_protocols = ["http/1.1"]
     served: Any = app if app is not None else asgi_app(handler, path=path, **options)
     shared = Shared(ASGIWrapper(served), settings, send_deadline=send_deadline, upgrades=upgrades)
-    server = _Server(handler, shared, drain_grace)
+    server = _Server(handler, shared, drain_grace, drain_stagger)
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
@@ -122,12 +125,15 @@ async def serve_hypercorn(
 class _Server:
     """What serving is, and what stopping means."""
 
-    def __init__(self, handler: Handler, shared: Shared, drain_grace: float) -> None:
+    def __init__(
+        self, handler: Handler, shared: Shared, drain_grace: float, drain_stagger: float
+    ) -> None:
         self.ready = trio.Event()
         self.done = trio.Event()
         self._handler = handler
         self._shared = shared
         self._grace = drain_grace
+        self._stagger = drain_stagger
         self._stopping = trio.Event()
         self._drain = trio.CancelScope()
 
@@ -194,7 +200,7 @@ class _Server:
         self._drain.deadline = deadline
         with self._drain:
             try:
-                await self._handler.drain(deadline)
+                await self._handler.drain(deadline, stagger=self._stagger)
             except Exception:
                 logger.exception("the handler could not be drained")
             await self._shared.wait_empty()

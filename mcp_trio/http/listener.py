@@ -10,16 +10,20 @@ import signal
 import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
 
+import attrs
 import trio
 
-from mcp_trio.http._connection import Site
+from mcp_trio.http._connection import serve_connection
+from mcp_trio.http._heads import Request
 from mcp_trio.http._keepalive import take_keepalive
 from mcp_trio.http._running import gc_thresholds_set, one_cause
-from mcp_trio.http.endpoint import Endpoint, EndpointOptions
+from mcp_trio.http._site import ConnectionLimits, Page, PrincipalOf, Site, text_answer
+from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions
+from mcp_trio.http.monitor import HttpMonitor
 from mcp_trio.transports.abc import Handler
 
 __all__ = ["ListenerOptions", "serve_http"]
@@ -39,7 +43,7 @@ class ListenerOptions(EndpointOptions, total=False):
     max_connections: int
     """How many may be open at once, by default 20,000; others are answered with 503."""
     max_head: int
-    """How large the head of a request may be, in bytes; by default 16 KiB."""
+    """How large the head of a request may be, in bytes; by default 32 KiB."""
     head_timeout: float
     """How long it may take to arrive, and a TLS handshake may take, in seconds; by default 10."""
     idle_timeout: float
@@ -47,7 +51,7 @@ class ListenerOptions(EndpointOptions, total=False):
 
 
 async def serve_http(
-    handler: Handler,
+    handler: Handler | Mapping[str, Handler],
     host: str | None = "127.0.0.1",
     port: int = 8000,
     *,
@@ -60,7 +64,10 @@ async def serve_http(
     shutdown_trigger: Callable[[], Awaitable[object]] | None = None,
     drain_grace: float = 2.0,
     send_deadline: float = 30.0,
+    drain_stagger: float = 0.0,
     access_log: bool = False,
+    monitor: HttpMonitor | None = None,
+    principal_of: PrincipalOf | None = None,
     gc_thresholds: tuple[int, int, int] | None = None,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[ListenerOptions],
@@ -78,10 +85,10 @@ async def serve_http(
     scope with that same deadline.
 
     Args:
-        handler: the server.
+        handler: the server; or several, each with the path of its own endpoint.
         host: the name or address to listen on; None for all of this machine.
         port: the port; 0 for any that is free, and `task_status` tells which.
-        path: where the MCP endpoint is.
+        path: where the MCP endpoint is, if there is one.
         health_path: where GET is answered with 200, without a look at the `Host`; nowhere by
             default. Who stops accepts no more connections, so that is how it looks.
         ssl_context: speak TLS. A certificate that is loaded into the same context later holds
@@ -93,19 +100,36 @@ async def serve_http(
         shutdown_trigger: what to wait for before stopping.
         drain_grace: how long stopping may take, in seconds.
         send_deadline: how long a client may take to read 64 KiB, in seconds.
+        drain_stagger: over how many seconds of stopping the ends of the streams are spread, so
+            that clients do not all come back at once; `drain_grace` has to leave room for it.
         access_log: whether each response is logged, to the logger ``mcp_trio.http.access``.
+        monitor: counts what goes on here, to be asked at any time.
+        principal_of: says for whom a client certificate stands, given what
+            `ssl.SSLSocket.getpeercert` returns of it; the `ssl_context` decides which are
+            accepted. An exception closes the connection.
         gc_thresholds: thresholds for the garbage collector while serving; with thousands of
             streams (20000, 20, 100) nearly doubles throughput. They hold for the whole process.
         task_status: reports the bound addresses, each as ``http://host:port``.
         options: as in `asgi_app`, and `max_connections` (by default 20,000), `max_head` (bytes;
-            by default 16 KiB), `head_timeout` (seconds; by default 10) and `idle_timeout`
+            by default 32 KiB), `head_timeout` (seconds; by default 10) and `idle_timeout`
             (seconds; by default 60).
 
     Raises:
         OSError: an address cannot be bound.
         ValueError: an option makes no sense.
     """
-    site = _make_site(handler, path, health_path, send_deadline, access_log, options)
+    pages: dict[str, Page] = {} if health_path is None else {health_path: _health}
+    monitor = monitor or HttpMonitor()
+    site = _make_site(
+        handler,
+        path,
+        pages,
+        send_deadline=send_deadline,
+        access_log=access_log,
+        principal_of=principal_of,
+        monitor=monitor,
+        options=options,
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
@@ -113,7 +137,9 @@ async def serve_http(
         stack.enter_context(_closing(bound))
         if unix_socket is not None and listeners is None:
             stack.enter_context(_unlinking(unix_socket))
-        server = _Server(handler, site, drain_grace)
+        stack.enter_context(_counting(monitor, site))
+        handlers = [*handler.values()] if isinstance(handler, Mapping) else [handler]
+        server = _Server(handlers, site, drain_grace, drain_stagger)
         urls = [_url(listener, secure=ssl_context is not None) for listener in bound]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, bound, ssl_context)
@@ -136,12 +162,15 @@ async def serve_http(
 class _Server:
     """What serving is, and what stopping means."""
 
-    def __init__(self, handler: Handler, site: Site, drain_grace: float) -> None:
+    def __init__(
+        self, handlers: list[Handler], site: Site, drain_grace: float, drain_stagger: float
+    ) -> None:
         self.ready = trio.Event()
         self.done = trio.Event()
-        self._handler = handler
+        self._handlers = handlers
         self._site = site
         self._grace = drain_grace
+        self._stagger = drain_stagger
         self._stopping = trio.Event()
         self._drain = trio.CancelScope()
 
@@ -178,7 +207,7 @@ class _Server:
                     accepting.start_soon(
                         partial(
                             trio.serve_listeners,
-                            self._site.handle,
+                            partial(serve_connection, self._site),
                             serving,
                             handler_nursery=connections,
                         )
@@ -197,46 +226,58 @@ class _Server:
         self._site.close_idle()
         self._drain.deadline = deadline
         with self._drain:
-            try:
-                await self._handler.drain(deadline)
-            except Exception:
-                logger.exception("the handler could not be drained")
+            async with trio.open_nursery() as nursery:
+                for handler in self._handlers:
+                    nursery.start_soon(self._drain_handler, handler, deadline)
             await self._site.wait_empty()
         self._site.cut()
         # Each handler hears that its client has gone before it is cancelled.
         with trio.move_on_after(CUT_GRACE):
             await self._site.wait_empty()
 
+    async def _drain_handler(self, handler: Handler, deadline: float) -> None:
+        try:
+            await handler.drain(deadline, stagger=self._stagger)
+        except Exception:
+            logger.exception("the handler could not be drained")
+            await trio.lowlevel.checkpoint()
+
 
 def _make_site(
-    handler: Handler,
+    handler: Handler | Mapping[str, Handler],
     path: str,
-    health_path: str | None,
+    pages: dict[str, Page],
+    *,
     send_deadline: float,
     access_log: bool,
+    principal_of: PrincipalOf | None,
+    monitor: HttpMonitor,
     options: ListenerOptions,
 ) -> Site:
-    keepalive = take_keepalive(options)
-    limits: dict[str, Any] = {
-        "max_connections": options.pop("max_connections", 20_000),
-        "max_head": options.pop("max_head", 16 * 1024),
-        "head_timeout": options.pop("head_timeout", 10.0),
-        "idle_timeout": options.pop("idle_timeout", 60.0),
-        "send_deadline": send_deadline,
-    }
-    for name, value in limits.items():
-        if not value > 0:
-            raise ValueError(f"{name} is a number greater than 0")
-    if not path.startswith("/") or (health_path is not None and not health_path.startswith("/")):
+    handlers = handler if isinstance(handler, Mapping) else {path: handler}
+    if not handlers:
+        raise ValueError("there is nothing to serve")
+    taken = [each.rstrip("/") for each in (*handlers, *pages)]
+    if not all(each.startswith("/") for each in (*handlers, *pages)):
         raise ValueError("a path begins with a slash")
+    if len(set(taken)) < len(taken):
+        raise ValueError("two things cannot be at one path")
+    keepalive = take_keepalive(options)
+    limits = {field.name for field in attrs.fields(ConnectionLimits)} & options.keys()
+    taken_out = {name: options.pop(name) for name in limits}  # type: ignore[misc]
     return Site(
-        Endpoint(handler, **options),  # type: ignore[misc]
-        path=path,
-        health_path=health_path,
+        {each: Endpoint(its, **options) for each, its in handlers.items()},  # type: ignore[misc]
+        ConnectionLimits(send_deadline=send_deadline, **taken_out),
+        pages=pages,
         keepalive=keepalive,
+        monitor=monitor,
+        principal_of=principal_of,
         access_log=access_log,
-        **limits,
     )
+
+
+def _health(_: Request) -> Answer:
+    return text_answer(200, "ok\n", (b"cache-control", b"no-store"))
 
 
 async def _open_listeners(
@@ -288,6 +329,15 @@ def _unlinking(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)  # noqa: PTH108
+
+
+@contextlib.contextmanager
+def _counting(monitor: HttpMonitor, site: Site) -> Iterator[None]:
+    monitor.watch(site.connections)
+    try:
+        yield
+    finally:
+        monitor.forget(site.connections)
 
 
 @contextlib.contextmanager

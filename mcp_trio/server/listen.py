@@ -158,9 +158,10 @@ class Subscriptions:
             subscription.end(reason, retry_after=retry_after)
         return len(subscriptions)
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, stagger: float = 0.0) -> None:
         """Refuse new ones, end the open ones, and wait until they have ended."""
         self._drained_in = trio.lowlevel.current_trio_token()
+        await self._end_in_turn(min(stagger, deadline - trio.current_time()))
         self.end_all("shutdown")
         with trio.CancelScope(deadline=deadline):
             await trio.lowlevel.checkpoint()
@@ -173,6 +174,16 @@ class Subscriptions:
                 if self._idle is None or self._idle.is_set():
                     self._idle = trio.Event()
                 await self._idle.wait()
+
+    async def _end_in_turn(self, seconds: float) -> None:
+        """End what is open, one after the other, spread over so many seconds."""
+        await trio.lowlevel.checkpoint()
+        if seconds <= 0:
+            return
+        begun, subscriptions = trio.current_time(), list(self._open)
+        for number, subscription in enumerate(subscriptions):
+            await trio.sleep_until(begun + seconds * number / len(subscriptions))
+            subscription.end("shutdown")
 
     def _is_draining(self) -> bool:
         # A server that is made once and run again, as tests do, drains no more.

@@ -221,20 +221,22 @@ class Server(Offers):
             return 0
         return self._subscriptions.end_all(reason, retry_after)
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         """End every open subscription with its result and refuse new ones.
 
         Everything else is served as before. Refusing lasts as long as this `trio.run`.
 
         Args:
             deadline: a moment of `trio.current_time`, in seconds.
+            stagger: over how many seconds the ends are spread, so that the clients do not all
+                come back at once. None is later than the deadline.
 
         Returns when all have ended, or at the deadline. Cancelling stops the waiting.
         """
         if self._subscriptions is None:
             await trio.lowlevel.checkpoint()
         else:
-            await self._subscriptions.drain(deadline)
+            await self._subscriptions.drain(deadline, stagger)
 
     def statistics(self) -> ServerStatistics:
         """Counts of this moment."""

@@ -93,10 +93,11 @@ class Handler(Protocol):
     def notify(self, notification: jsonrpc.Notification) -> None:
         """Take note of a notification that is not the transport's own business."""
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         """End every open subscription with its result and refuse new ones.
 
-        Returns when all have ended, or at the deadline (`trio.current_time`), in seconds.
+        Returns when all have ended, or at the deadline (`trio.current_time`), in seconds. With
+        `stagger` the ends are spread over as many seconds, or until the deadline.
         """
 
 

@@ -138,7 +138,7 @@ async def test_a_slow_head_and_a_silent_connection_are_cut() -> None:
 
 async def test_a_head_over_the_limit_is_refused() -> None:
     async with running() as server, server.connect() as peer:
-        await peer.stream.send_all(b"GET / HTTP/1.1\r\nx: " + b"x" * 20_000)
+        await peer.stream.send_all(b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000)
         assert (await peer.response()).status == 431
 
 
@@ -421,7 +421,7 @@ async def test_a_handler_that_cannot_be_drained_does_not_stop_the_stopping(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(FakeHandler):
-        async def drain(self, deadline: float) -> None:
+        async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
             raise RuntimeError("no")
 
     async with running(Broken()) as server, server.connect() as peer:

@@ -119,7 +119,7 @@ class FakeHandler:
     def notify(self, notification: jsonrpc.Notification) -> None:
         self.notified.append(notification)
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         self.drained += 1
         self.draining = True
         for stream in self.streams:

@@ -135,7 +135,7 @@ class MemoryStage(Stage):
     def notify(self, notification: jsonrpc.Notification) -> None:
         """Nothing is done about it."""
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         """Nobody asks for it."""
 
     async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:

@@ -30,7 +30,7 @@ class Program:
 
     def notify(self, notification: jsonrpc.Notification) -> None: ...
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         self.draining.set()
 
     async def echo(self, params: dict[str, Any], exchange: abc.Exchange) -> dict[str, Any]:

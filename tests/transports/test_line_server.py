@@ -55,7 +55,7 @@ class FakeServer:
         if notification.method == "boom":
             raise RuntimeError(notification.method)
 
-    async def drain(self, deadline: float) -> None:
+    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         for listener in list(self.listeners.values()):
             await listener.send(None)
 
@@ -410,7 +410,7 @@ async def test_a_drain_that_fails_is_logged(
     """W63: whatever goes wrong, the connection ends."""
 
     class Undrainable(FakeServer):
-        async def drain(self, deadline: float) -> None:
+        async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
             raise RuntimeError("cannot")
 
     async with open_raw_client(Undrainable()) as wire:
