@@ -250,6 +250,7 @@ class Connection:
     async def _answer(  # noqa: ASYNC910 (as the outlet does)
         self, answer: Answer, *, keep_alive: bool, body: bool = True
     ) -> None:
+        self.site.monitor.responses[answer.status // 100] += 1
         head = encode_head(answer.status, answer.headers, keep_alive=keep_alive)
         await self.outlet.write(head + answer.body if body else head)
 
@@ -261,7 +262,6 @@ class Connection:
         self._log("-", "-", status)
 
     def _log(self, method: str, target: str, status: int) -> None:
-        self.site.monitor.responses[status // 100] += 1
         if self.site.access_log:
             peer: object = "-"
             if self._socket is not None:

@@ -49,6 +49,7 @@ class Response(KeptAlive):
     async def start(self, status: int, headers: RawHeaders) -> None:  # noqa: ASYNC910
         # Head and body leave in one piece: whoever starts goes on at once.
         self.status = status
+        self._connection.site.monitor.responses[status // 100] += 1
         self.keep_alive = self.keep_alive and not self._connection.site.closing
         sized = any(name == b"content-length" for name, _ in headers)
         if not sized and not self._is_1_0:

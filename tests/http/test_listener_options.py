@@ -15,6 +15,7 @@ import trio
 from http_kit import LISTEN, FakeHandler, Peer, note, post, running, until
 
 from mcp_trio.http.listener import serve_http
+from mcp_trio.http.monitor import HttpMonitor, HttpStatistics
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 GET = b"GET %s HTTP/1.1\r\nhost: elsewhere\r\n\r\n"
@@ -152,6 +153,69 @@ async def test_the_health_path_answers_whoever_asks() -> None:
         assert (await peer.head()).headers["content-length"] == "3"
         response = await peer.request(GET.replace(b"GET", b"DELETE") % b"/health")
         assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_several_endpoints_on_one_listener() -> None:
+    """Each has a handler of its own, and all are drained."""
+    one, two = FakeHandler(), FakeHandler()
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        serve = partial(serve_http, port=0, shutdown_trigger=stop.wait, health_path="/health")
+        (url,) = await nursery.start(serve, {"/one": one, "/two/": two})
+        stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
+        async with stream:
+            peer = Peer(stream)
+            for path, status in ((b"/one", 200), (b"/two", 200), (b"/mcp", 404), (b"/", 404)):
+                data = post("tools/list").replace(b"/mcp", path, 1)
+                assert (await peer.request(data)).status == status
+            assert (await peer.request(GET % b"/health")).status == 200
+            await stream.send_all(post(LISTEN, notifications={}).replace(b"/mcp", b"/two", 1))
+            assert (await peer.head()).status == 200
+            await peer.event()
+            assert (len(one.streams), len(two.streams)) == (0, 1)
+            stop.set()
+            assert (await peer.event())["id"] == 1
+    assert (one.drained, two.drained) == (1, 1)
+
+
+async def test_a_monitor_counts() -> None:
+    monitor = HttpMonitor()
+    assert monitor.statistics() == HttpStatistics(0, 0, 0, 0, 0, {}, 0)
+    async with running(monitor=monitor, max_connections=2) as server:
+        async with server.connect() as peer, server.connect() as other:
+            await peer.request(post("tools/list"))
+            await peer.request(post("tools/list").replace(b"/mcp", b"/no", 1))
+            await other.listen()
+            now = monitor.statistics()
+            assert (now.connections, now.streams, now.accepted, now.refused) == (2, 1, 2, 0)
+            assert now.responses == {2: 1, 4: 1}
+            server.handler.publish()
+            await other.event()
+            assert monitor.statistics().bytes_written > now.bytes_written > 200
+            async with server.connect() as third:
+                assert (await third.response()).status == 503
+                await third.eof()
+            assert monitor.statistics().refused == 1
+        await until(lambda: not monitor.statistics().connections)
+        written = monitor.statistics().bytes_written
+        assert written > now.bytes_written
+    assert monitor.statistics() == HttpStatistics(0, 0, 2, 1, 0, {2: 2, 4: 1, 5: 1}, written)
+
+
+async def test_a_monitor_counts_those_cut_for_not_reading() -> None:
+    """W31."""
+    monitor = HttpMonitor()
+    async with running(monitor=monitor, send_deadline=0.1) as server:
+        async with server.connect(receive_buffer=4096) as peer:
+            await peer.listen()
+            frame = note("notifications/x", padding="x" * 100_000)
+            for _ in range(100):
+                server.handler.publish(frame)
+            await until(lambda: monitor.statistics().cut)
+        async with server.connect() as peer:
+            await peer.listen()
+        await until(lambda: not monitor.statistics().connections)
+        assert monitor.statistics().cut == 1
 
 
 # Limits
