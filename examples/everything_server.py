@@ -4,7 +4,7 @@
     python examples/everything_server.py --http 127.0.0.1:8000         # the endpoint is /mcp
     python examples/everything_server.py --hypercorn 127.0.0.1:8000    # the same on Hypercorn
 
-Its limits are high: ten thousand clients may listen at once.
+Its limits are high: tens of thousands of clients may listen at once.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from hypercorn.config import Config
 from mcp_trio import Hub, ResourceUpdated, Server, serve_http, serve_hypercorn, serve_stdio
 from mcp_trio.server import Limits
 
-MANY = 20_000
+MANY = 30_000
 
 hub = Hub()
 server = Server(
@@ -129,18 +129,19 @@ async def stats() -> str:
     return json.dumps({"subscriptions": now.subscriptions, "requests": now.requests})
 
 
-async def serve(bind: str, *, natively: bool) -> None:
+async def serve(bind: str, *, natively: bool, default_gc: bool) -> None:
     """Serve over HTTP until SIGTERM or SIGINT, and say where on standard error."""
     start: Callable[..., Awaitable[None]]
     if natively:
         host, _, port = bind.rpartition(":")
-        start = partial(serve_http, server, host.strip("[]"), int(port))
+        start = partial(serve_http, server, host.strip("[]"), int(port), max_connections=MANY)
     else:
         config = Config()
         config.bind = [bind]
         start = partial(serve_hypercorn, server, config)
-    # With thousands of open streams the default thresholds cost half of the throughput.
-    start = partial(start, handle_signals=True, gc_thresholds=(20_000, 20, 100))
+    # With thousands of open streams the default thresholds cost throughput.
+    thresholds = None if default_gc else (20_000, 20, 100)
+    start = partial(start, handle_signals=True, gc_thresholds=thresholds)
     async with trio.open_nursery() as nursery:
         for url in await nursery.start(start):
             print(f"serving {url}/mcp", file=sys.stderr, flush=True)
@@ -158,10 +159,19 @@ if __name__ == "__main__":
     how.add_argument("--stdio", action="store_true", help="serve one client on stdio")
     how.add_argument("--http", metavar="HOST:PORT", help="serve over HTTP, at /mcp")
     how.add_argument("--hypercorn", metavar="HOST:PORT", help="the same on Hypercorn")
+    parser.add_argument(
+        "--default-gc", action="store_true", help="leave the garbage collector as it is"
+    )
     arguments = parser.parse_args()
     if arguments.stdio:
         trio.run(serve_stdio, server)
     else:
         raise_file_limit()
-        natively = arguments.http is not None
-        trio.run(partial(serve, arguments.http or arguments.hypercorn, natively=natively))
+        trio.run(
+            partial(
+                serve,
+                arguments.http or arguments.hypercorn,
+                natively=arguments.http is not None,
+                default_gc=arguments.default_gc,
+            )
+        )

@@ -100,14 +100,16 @@ class Outlet:
 
     def write_nowait(self, data: bytes) -> bool:
         """Write it if the kernel takes it, or its beginning, at once; whether it did."""
-        if self.dead or self._slow:
+        if self.dead or self._slow or self._fd is None:
             return False
         try:
-            sent = self._try(data)
-        except trio.BrokenResourceError:
+            sent = os.write(self._fd, data)
+        except BlockingIOError:
             return False
-        if not sent:
+        except OSError:
+            self._die(slow=False)
             return False
+        self.written += sent
         if sent < len(data):
             self._left = data[sent:]
             scope = trio.CancelScope(shield=True)

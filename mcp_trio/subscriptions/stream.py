@@ -193,10 +193,10 @@ class OpenSubscription:
         self, encoded_id: bytes, exchange: FrameWriter, expires_at: float
     ) -> Callable[[Event], bool]:
         """What a source may write with while its `receive` waits; see `write_through`."""
-        send_nowait, now = exchange.send_nowait, trio.current_time
+        send_nowait, expires = exchange.send_nowait, expires_at != math.inf
 
         def write(event: Event) -> bool:
-            if self._lost or expires_at <= now():
+            if self._lost or (expires and expires_at <= trio.current_time()):
                 return False  # the task has more to do than to write
             try:
                 prefix, suffix = frames.event_template(event)

@@ -14,6 +14,8 @@ from bench_servers import Server
 
 Figures = dict[str, float]
 
+FEW, MANY, IDLE_FACTOR = 100, 10_000, 20
+
 
 @attrs.frozen
 class Options:
@@ -59,6 +61,44 @@ def fan_out(server: Server, options: Options) -> Figures:
     swarm.close()
     caller.close()
     return {"deliveries/s": rate, "CPU µs/delivery": cpu, "KiB/idle stream": per_stream / 1024}
+
+
+def five_times(server: Server, options: Options) -> Figures:
+    """The same with five times as many."""
+    many = 5 * options.listeners
+    return fan_out(server, attrs.evolve(options, listeners=many, rounds=options.rounds // 2 + 1))
+
+
+def idle(server: Server, options: Options) -> Figures:
+    """Very many listeners for which nothing happens, but once."""
+    count = options.listeners * IDLE_FACTOR
+    swarm, caller = Swarm(server.port), Caller(server.port)
+    before, begun = server.rss(), time.perf_counter()
+    swarm.open(count, lambda _: ["bench://one"], at_once=256)
+    opened = time.perf_counter() - begun
+    grown = server.rss() - before
+    wanted, cpu = swarm.delivered + count, server.cpu()
+    begun = time.perf_counter()
+    caller.send("publish", uri="bench://one", count=1)
+    swarm.wait_for(wanted)
+    told = time.perf_counter() - begun
+    spent = server.cpu() - cpu
+    caller.receive()
+    begun = time.perf_counter()
+    swarm.close()
+    if server.kind.counts:
+        _wait_until_nobody_listens(server)
+    closed = time.perf_counter() - begun
+    caller.close()
+    return {
+        "listeners": count,
+        "s to open": opened,
+        "MiB": grown / 2**20,
+        "KiB/idle stream": grown / count / 1024,
+        "s until all have heard": told,
+        "CPU s to tell all": spent,
+        "s to close": closed,
+    }
 
 
 def _publish_rounds(
@@ -110,7 +150,7 @@ def sparse(server: Server, listeners: int, rounds: int) -> Figures:
 
 def burst(server: Server, options: Options) -> Figures:
     """One call publishes many resources at once to some listeners that want them all."""
-    listeners = max(1, options.listeners // 10)
+    listeners = max(1, options.listeners // 5)
     swarm, caller = Swarm(server.port), Caller(server.port)
     swarm.open(listeners, lambda _: [f"bench://b{number}" for number in range(options.uris)])
     each = listeners * options.uris
@@ -222,12 +262,24 @@ def _wait_until_nobody_listens(server: Server) -> None:
     raise BenchError(f"subscriptions of clients that left are still open: {answer[-300:]!r}")
 
 
-FEW, MANY = 100, 10_000
-
 CASES = {
     case.name: case
     for case in (
         Case("fanout", "one publish to every listener", fan_out, rates=("deliveries/s",)),
+        Case(
+            "fanout5000",
+            "one publish to five times as many",
+            five_times,
+            needs=lambda options: 5 * options.listeners,
+            rates=("deliveries/s",),
+        ),
+        Case(
+            "idle20000",
+            "twenty times as many, one publish to all, and the end",
+            idle,
+            needs=lambda options: IDLE_FACTOR * options.listeners,
+            watch=True,
+        ),
         Case(
             "sparse100",
             f"publishing to one of {FEW} listeners",
@@ -244,7 +296,7 @@ CASES = {
             "burst",
             "one call publishes many resources",
             burst,
-            needs=lambda options: options.listeners // 10,
+            needs=lambda options: options.listeners // 5,
             rates=("deliveries/s",),
         ),
         Case("calls", "plain tool calls", calls, needs=lambda _: 0, rates=("calls/s",)),

@@ -20,6 +20,7 @@ from bench_load import BenchError, Caller
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
 SDK = "mcp==2.3.0"
+TS_SDK = ("@modelcontextprotocol/server@2.4.0", "@modelcontextprotocol/node@2.1.2", "zod@4")
 SERVER_CORE, LOAD_CORE = 0, 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -38,7 +39,7 @@ class Kind:
     name: str
     title: str
     command: tuple[str, ...]
-    most: int = 20_000
+    most: int = 25_000
     watch: tuple[str, ...] = ()
     counts: bool = True
 
@@ -47,16 +48,18 @@ def kinds(cache: Path) -> dict[str, Kind]:
     """All servers that can be asked for, the one to judge first."""
     here = sys.executable
     floors = HERE / "floors"
+    everything = (here, str(EXAMPLES / "everything_server.py"))
     found = (
+        Kind("ours", "mcp_trio, serve_http", (*everything, "--http", "127.0.0.1:{port}")),
         Kind(
-            "ours",
-            "mcp_trio, serve_hypercorn",
-            (here, str(EXAMPLES / "everything_server.py"), "--hypercorn", "127.0.0.1:{port}"),
+            "ours-gc",
+            "the same with Python's own thresholds for the garbage collector",
+            (*everything, "--default-gc", "--http", "127.0.0.1:{port}"),
         ),
         Kind(
-            "native",
-            "mcp_trio, serve_http",
-            (here, str(EXAMPLES / "everything_server.py"), "--http", "127.0.0.1:{port}"),
+            "hypercorn",
+            "mcp_trio, serve_hypercorn",
+            (*everything, "--hypercorn", "127.0.0.1:{port}"),
         ),
         Kind(
             "asgi",
@@ -69,6 +72,18 @@ def kinds(cache: Path) -> dict[str, Kind]:
             "bare Trio sockets, a task a connection",
             (here, str(floors / "sockets_floor.py"), "{port}"),
             watch=("--watch",),
+        ),
+        Kind(
+            "direct",
+            "bare Trio sockets, the publisher writes and never waits",
+            (here, str(floors / "sockets_floor.py"), "{port}", "--direct"),
+            watch=("--watch",),
+        ),
+        Kind(
+            "ts",
+            "the official TypeScript SDK 2.4.0, node:http",
+            ("node", str(floors / "ts_floor.mjs"), "{port}", str(cache / "ts")),
+            counts=False,
         ),
         Kind(
             "sdk",
@@ -95,6 +110,22 @@ def prepare_sdk(cache: Path) -> None:
         [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", SDK], check=True
     )
     ready.write_text(SDK)
+
+
+def prepare_ts(cache: Path) -> None:
+    """Install the packages of the official TypeScript SDK, once. Needs Node and npm."""
+    home = cache / "ts"
+    ready = home / "ready"
+    wanted = " ".join(TS_SDK)
+    if ready.exists() and ready.read_text() == wanted:
+        return
+    print(f"installing {wanted} into {home} ...", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    (home / "package.json").write_text('{"private": true}\n')
+    npm = shutil.which("npm") or "npm"
+    subprocess.run([npm, "install", "--silent", "--no-audit", *TS_SDK], cwd=home, check=True)
+    ready.write_text(wanted)
 
 
 @attrs.define

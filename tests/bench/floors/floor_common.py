@@ -1,4 +1,4 @@
-"""What both floors share: the least of the protocol that a benchmark can see.
+"""What the floors in Python share: the least of the protocol that a benchmark can see.
 
 Nothing is checked and nothing is bounded but the queue; a floor shows what a server costs before
 it does any of that.
@@ -6,6 +6,7 @@ it does any of that.
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ class Listener:
     def __init__(self, message: dict[str, Any]) -> None:
         self.id = msgspec.json.encode(message["id"])
         self.uris: list[str] = message["params"]["notifications"].get("resourceSubscriptions", [])
+        self.write_now: Callable[[bytes], object] | None = None
         self.send, self.receive = trio.open_memory_channel[Frame](1024)
 
     def acknowledgement(self) -> bytes:
@@ -67,6 +69,9 @@ class Board:
         """Tell everybody who listens; one whose queue is full misses it."""
         frame = (_UPDATED, b'},"uri":' + msgspec.json.encode(uri) + b"}}")
         for listener in self._by_uri.get(uri, ()):
+            if listener.write_now is not None:
+                listener.write_now(listener.frame(frame))
+                continue
             with contextlib.suppress(trio.WouldBlock):
                 listener.send.send_nowait(frame)
 

@@ -1,8 +1,10 @@
 """A floor: HTTP by hand on Trio streams, one task a connection.
 
-With ``--watch`` it also notices clients that leave, at the price of a task more per stream.
+With ``--watch`` it also notices clients that leave, at the price of a task more per stream. With
+``--direct`` a publication is a loop of sends that do not wait, and who is not ready misses it.
 """
 
+import os
 import sys
 from functools import partial
 
@@ -12,6 +14,7 @@ from floor_common import Board, Listener
 
 board = Board()
 WATCH = "--watch" in sys.argv
+DIRECT = "--direct" in sys.argv
 
 _STREAM = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
@@ -57,6 +60,9 @@ async def listen(stream: trio.SocketStream, listener: Listener) -> None:
     board.add(listener)
     try:
         await stream.send_all(_STREAM + chunk(listener.acknowledgement()))
+        if DIRECT:
+            descriptor = stream.socket.fileno()
+            listener.write_now = lambda frame: os.write(descriptor, chunk(frame))
         if not WATCH:
             await pump(stream, listener)
             return
