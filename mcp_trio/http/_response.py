@@ -35,13 +35,14 @@ class Response(KeptAlive):
         status: of the response, 0 before it is known.
     """
 
-    __slots__ = ("_connection", "_framed", "_head", "_is_1_0", "keep_alive", "status")
+    __slots__ = ("_connection", "_framed", "_head", "_is_1_0", "_outlet", "keep_alive", "status")
 
     def __init__(self, connection: Carrier, *, keep_alive: bool, is_1_0: bool) -> None:
         super().__init__(connection.site.keepalive)
         self.keep_alive = keep_alive
         self.status = 0
         self._connection = connection
+        self._outlet = connection.outlet
         self._framed = False
         self._is_1_0 = is_1_0
         self._head = b""
@@ -58,16 +59,18 @@ class Response(KeptAlive):
         self._head = encode_head(status, headers, keep_alive=self.keep_alive)
 
     async def write(self, data: bytes) -> None:  # noqa: ASYNC910 (as the outlet does)
-        await self._connection.outlet.write(self._piece(data))
+        await self._outlet.write(self._piece(data))
         self._head = b""
 
     def write_nowait(self, data: bytes) -> bool:
         # The head goes with the first notification, which is never written this way.
-        return self._connection.outlet.write_nowait(self._piece(data))
+        if self._framed:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        return self._outlet.write_nowait(data)
 
     async def finish(self, data: bytes = b"") -> None:  # noqa: ASYNC910 (as the outlet does)
         piece = self._piece(data) if data else self._head
-        await self._connection.outlet.write(piece + _LAST_CHUNK if self._framed else piece)
+        await self._outlet.write(piece + _LAST_CHUNK if self._framed else piece)
 
     def opened(self, exchange: HttpExchange) -> None:
         super().opened(exchange)

@@ -145,7 +145,13 @@ class HttpExchange(Exchange):
 
     def send_nowait(self, frame: bytes) -> bool:
         """Write a notification if the stream is open and idle, and needs no waiting."""
-        return self._write_nowait(sse.encode_event(frame))
+        # Called for each listener of each event, so one function and nothing that can be spared.
+        if self._finished or not self._open or self._lock.locked():
+            return False
+        if not self._response.write_nowait(b"data: %b\n\n" % frame):
+            return False
+        self.last_write = trio.current_time()
+        return True
 
     async def keep_alive(self) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write a comment, unless a write is under way or the stream has ended."""
@@ -159,17 +165,10 @@ class HttpExchange(Exchange):
 
     def keep_alive_nowait(self) -> bool:
         """Write a comment if that needs no waiting; whether it was written."""
-        written = self._write_nowait(_COMMENT)
         self.last_write = trio.current_time()
-        return written
-
-    def _write_nowait(self, data: bytes) -> bool:
         if self._finished or not self._open or self._lock.locked():
             return False
-        if not self._response.write_nowait(data):
-            return False
-        self.last_write = trio.current_time()
-        return True
+        return self._response.write_nowait(_COMMENT)
 
     async def finish(self, reply: jsonrpc.Reply) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write the response and end the exchange."""

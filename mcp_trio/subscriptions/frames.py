@@ -80,11 +80,12 @@ def event_template(event: Event) -> Template:
     if template is not None:
         return template
     if isinstance(event, ResourceUpdated | ExtensionEvent):
-        template = getattr(event, "_template", None)
-        if template is None:
+        try:
+            return event._template  # noqa: SLF001 (its place is there for this module)
+        except AttributeError:
             template = _encode(event)
             object.__setattr__(event, "_template", template)
-        return template
+            return template
     raise TypeError(f"{type(event).__name__} has no form on the wire")
 
 

@@ -4,6 +4,7 @@ Every loop is bounded in number, and every wait in time; what a server does not 
 is a `BenchError`, which the report shows in place of its figures.
 """
 
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -71,7 +72,9 @@ def five_times(server: Server, options: Options) -> Figures:
 
 def idle(server: Server, options: Options) -> Figures:
     """Very many listeners for which nothing happens, but once."""
-    count = options.listeners * IDLE_FACTOR
+    # A process may hold only so many sockets, and needs some for other things.
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 100
+    count = min(options.listeners * IDLE_FACTOR, allowed)
     swarm, caller = Swarm(server.port), Caller(server.port)
     before, begun = server.rss(), time.perf_counter()
     swarm.open(count, lambda _: ["bench://one"], at_once=256)
