@@ -1,11 +1,39 @@
 """The server: tools, resources and prompts behind one object that any transport can serve.
 
 `Server` is what an application makes and registers things with, `Context` is what a handler
-learns of its request, and `Limits` bounds how much one server takes on.
+learns of its request and asks its client, and `Limits` bounds how much one server takes on. The
+questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer is `Accepted`,
+`Declined` or `Dismissed`; and `InputRequired` is what a handler returns to ask step by step.
 """
 
 from mcp_trio.server.context import Context
 from mcp_trio.server.limits import Limits
+from mcp_trio.server.questions import (
+    Accepted,
+    Answer,
+    Declined,
+    Dismissed,
+    Elicit,
+    ElicitUrl,
+    InputRequired,
+    ListRoots,
+    Question,
+    Sample,
+)
 from mcp_trio.server.server import Server
 
-__all__ = ["Context", "Limits", "Server"]
+__all__ = [
+    "Accepted",
+    "Answer",
+    "Context",
+    "Declined",
+    "Dismissed",
+    "Elicit",
+    "ElicitUrl",
+    "InputRequired",
+    "Limits",
+    "ListRoots",
+    "Question",
+    "Sample",
+    "Server",
+]

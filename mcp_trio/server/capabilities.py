@@ -30,7 +30,8 @@ def capabilities(
         prompts: whether there are prompts.
         resources: whether there are resources or resource templates.
     """
-    found: dict[str, Any] = {}
+    # Any handler may log, and no client is logged to that did not ask for it.
+    found: dict[str, Any] = {"logging": {}} if tools or prompts or resources else {}
     if tools or "tools" in kinds:
         found["tools"] = {"listChanged": True} if "tools" in kinds else {}
     if prompts or "prompts" in kinds:

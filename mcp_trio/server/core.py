@@ -10,7 +10,10 @@ from mcp_trio import codec, errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.context import Context
 from mcp_trio.server.handlers import Handler, Threads
+from mcp_trio.server.inputs import Asked, Inputs, NeedsInput, came_with_inputs
+from mcp_trio.server.questions import InputRequired
 from mcp_trio.server.registry import Registry
+from mcp_trio.server.state import StateSeal
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.transports.abc import Exchange
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from mcp_trio.server.server import Server
 
 __all__ = [
+    "Asked",
     "CacheScope",
     "Call",
     "Core",
@@ -44,6 +48,7 @@ class Call:
 
     server: "Server"
     request_id: jsonrpc.RequestId
+    method: str
     params: dict[str, Any]
     meta: meta.RequestMeta
     exchange: Exchange
@@ -60,6 +65,8 @@ class Core:
         cache_scope: who may share such a cached result.
         threads: bounds the threads of handlers that are not async.
         changed: called with the event of each change of a registry.
+        seal: seals what travels between the rounds of a request.
+        input_rounds: how often one request may ask for input.
     """
 
     result_meta: Mapping[str, Any]
@@ -68,6 +75,8 @@ class Core:
     cache_scope: CacheScope
     threads: Threads
     changed: Callable[[Event], None]
+    seal: StateSeal
+    input_rounds: int
 
     def complete(self, result: dict[str, Any]) -> dict[str, Any]:
         """Add what every result carries, to one just made."""
@@ -134,22 +143,38 @@ def check_caching(ttl_ms: int | None, scope: CacheScope | None) -> None:
         raise ValueError(f"cache_scope is one of {get_args(CacheScope)}, got {scope!r}")
 
 
-async def run_handler(
-    handler: Handler, keywords: dict[str, Any], call: Call, threads: Threads
-) -> Any:
+async def run_handler(handler: Handler, keywords: dict[str, Any], call: Call, core: Core) -> Any:
     """Run a handler for a request, with its context if it asks for it.
+
+    Returns what the handler does; an `Asked` if the client has to answer something first.
 
     Raises whatever the handler does. Cancelling cancels the handler, or abandons its thread.
     """
     wants = handler.shape.context
     if wants is None:
-        return await handler.run(keywords, threads)
-    context = Context(call.server, call.request_id, call.meta, call.exchange)
-    keywords[wants] = context
-    try:
-        return await handler.run(keywords, threads)
-    finally:
-        context.close()
+        inputs = Inputs(call, core) if came_with_inputs(call.params) else None
+        value = await handler.run(keywords, core.threads)
+    else:
+        inputs = Inputs(call, core)
+        context = Context(call.server, call.request_id, call.meta, call.exchange, inputs)
+        keywords[wants] = context
+        try:
+            value = await handler.run(keywords, core.threads)
+        except NeedsInput:
+            return inputs.required()  # noqa: ASYNC910
+        except BaseExceptionGroup as group:
+            # A handler can ask from several tasks; if one of them failed, that is what counts.
+            rest = group.split(NeedsInput)[1]
+            if rest is None:
+                return inputs.required()  # noqa: ASYNC910
+            if rest is group:
+                raise
+            raise rest from None
+        finally:
+            context.close()
+    if type(value) is InputRequired:
+        return (inputs or Inputs(call, core)).explicit(value)
+    return value
 
 
 def encoded_reply(request_id: jsonrpc.RequestId, result: bytes) -> jsonrpc.Reply:

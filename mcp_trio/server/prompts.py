@@ -12,6 +12,7 @@ from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
 from mcp_trio.server.core import (
+    Asked,
     Call,
     Core,
     Listing,
@@ -124,6 +125,8 @@ class Prompts:
         if prompt is None:
             raise errors.InvalidParams(f"Unknown prompt: {name[:200]}")
         keywords = prompt.read(arguments)
-        value = await run_handler(prompt.handler, keywords, call, self._core.threads)
+        value = await run_handler(prompt.handler, keywords, call, self._core)
+        if type(value) is Asked:
+            return jsonrpc.result_reply(call.request_id, self._core.complete(value.wire))
         result = contents.prompt_result(value, prompt.wire.get("description"))
         return jsonrpc.result_reply(call.request_id, self._core.complete(result))

@@ -12,6 +12,7 @@ from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
 from mcp_trio.server.core import (
+    Asked,
     CacheScope,
     Call,
     Core,
@@ -188,7 +189,9 @@ class Resources:
         uri = read_string(call.params, "uri")
         handler, about, keywords = self._find(uri)
         core = self._core
-        value = await run_handler(handler, keywords, call, core.threads)
+        value = await run_handler(handler, keywords, call, core)
+        if type(value) is Asked:
+            return jsonrpc.result_reply(call.request_id, core.complete(value.wire))
         result = contents.resource_result(value, uri, about.mime_type)
         ttl_ms = core.ttl_ms if about.ttl_ms is None else about.ttl_ms
         scope = core.cache_scope if about.cache_scope is None else about.cache_scope

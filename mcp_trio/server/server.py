@@ -19,6 +19,7 @@ from mcp_trio.server.handlers import Threads
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
+from mcp_trio.server.state import StateSeal
 from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.subscriptions.hub import Hub
@@ -84,9 +85,15 @@ class Server(Offers):
         ttl_ms: how long clients may cache lists and what they read, in milliseconds, where a
             resource does not say otherwise.
         cache_scope: whether what they cache may be shared between callers.
+        state_keys: the secrets that seal what a request for input hands to the client, each at
+            least 32 random bytes. The first seals, all open; to replace one, put the new one in
+            front. Several processes that serve the same clients need the same. None makes one
+            for this process.
+        state_ttl: for how many seconds a client may take to answer.
 
     Raises:
         ValueError: an argument makes no sense.
+        TypeError: a state key is not bytes.
         codec.EncodeError: a text cannot be sent as JSON.
     """
 
@@ -107,6 +114,8 @@ class Server(Offers):
         page_size: int = 250,
         ttl_ms: int = 0,
         cache_scope: CacheScope = "private",
+        state_keys: Sequence[bytes] | None = None,
+        state_ttl: float = 3600.0,
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
@@ -137,6 +146,8 @@ class Server(Offers):
             cache_scope=cache_scope,
             threads=Threads(self.limits.threads),
             changed=self._announcer.announce,
+            seal=StateSeal(state_keys, ttl=state_ttl, max_size=self.limits.request_state),
+            input_rounds=self.limits.input_rounds,
         )
         super().__init__(core)
         source = hub if source is None else source
@@ -309,7 +320,7 @@ class Server(Offers):
         method = self._methods.get(request.method)
         if method is None:
             raise errors.MethodNotFound(f"Method not found: {request.method[:200]}")
-        return await method(Call(self, request.id, params, about, exchange))
+        return await method(Call(self, request.id, request.method, params, about, exchange))
 
     async def _discover(self, call: Call) -> jsonrpc.Reply:
         offered = self.capabilities()

@@ -15,6 +15,7 @@ from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents, failures
 from mcp_trio.server.core import (
+    Asked,
     Call,
     Core,
     Listing,
@@ -104,7 +105,7 @@ class Tools:
 
     async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any]:
         try:
-            value = await run_handler(tool.handler, keywords, call, self._core.threads)
+            value = await run_handler(tool.handler, keywords, call, self._core)
         except errors.ErrorResponse:
             raise
         except trio.Cancelled:
@@ -117,6 +118,8 @@ class Tools:
                 raise cause from problem
             logger.error("the tool %r failed", tool.name, exc_info=problem)
             return contents.tool_error(failures.describe(cause))  # noqa: ASYNC910
+        if type(value) is Asked:
+            return value.wire
         try:
             return contents.tool_result(value)
         except codec.EncodeError as problem:

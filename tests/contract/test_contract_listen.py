@@ -145,7 +145,7 @@ async def test_nobody_can_subscribe(connect: Open) -> None:
     """W35, S-09: nothing is advertised, and the method is unknown."""
     async with connect("deaf") as client:
         response = await client.ask(request(1, "server/discover"))
-        assert response["result"]["capabilities"] == {"tools": {}}
+        assert response["result"]["capabilities"] == {"logging": {}, "tools": {}}
         exchange = await client.start(listen(2, toolsListChanged=True))
         [response] = await exchange.rest()
         assert response["error"]["code"] == -32601

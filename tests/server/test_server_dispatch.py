@@ -76,10 +76,14 @@ async def test_capabilities_tell_what_will_be_sent() -> None:
     server = Server("s", version="1")
     assert server.capabilities() == {}
     server.add_tool(echo)
-    assert (await result_of(server, "server/discover"))["capabilities"] == {"tools": {}}
+    assert (await result_of(server, "server/discover"))["capabilities"] == {
+        "logging": {},
+        "tools": {},
+    }
     server.add_prompt(echo)
     server.add_resource_template("x://{text}", echo)
     assert (await result_of(server, "server/discover"))["capabilities"] == {
+        "logging": {},
         "tools": {},
         "prompts": {},
         "resources": {},
