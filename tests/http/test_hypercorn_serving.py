@@ -18,6 +18,7 @@ import trio
 from http_kit import LISTEN, FakeHandler, Peer, Running, message, note, post, running, until
 from hypercorn.config import Config
 
+from mcp_trio.http._connection import Connection
 from mcp_trio.http._hypercorn_connection import HardenedConnection
 from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.exchange import HttpExchange
@@ -577,7 +578,8 @@ async def test_a_connection_that_has_ended_needs_no_garbage_collection(
                     await peer.listen()
                     how(peer.stream.socket)
             await until(lambda: server.handler.cancelled == 3)
-            await until(lambda: not _alive(HardenedConnection) and not _alive(HttpExchange), 1)
+            kinds = (HardenedConnection, Connection, HttpExchange)
+            await until(lambda: not any(map(_alive, kinds)), 1)
         finally:
             gc.enable()
 
