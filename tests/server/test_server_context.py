@@ -1,16 +1,22 @@
-"""Progress, and publishing from handlers."""
+"""Progress, log messages and publishing from handlers, and what they learn of the request."""
 
 import math
 import threading
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import trio
 from server_kit import Recorder, ask, call, request, text_of
 
+from mcp_trio import errors
 from mcp_trio.server import Context, Server
+from mcp_trio.server.context import LogLevel
 from mcp_trio.subscriptions.events import ResourceUpdated
 from mcp_trio.subscriptions.hub import Hub
+from mcp_trio.transports.abc import Principal
+
+EXTENSION: dict[str, Any] = {"org.x/y": True}
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 
 @pytest.fixture
@@ -186,3 +192,122 @@ async def test_a_context_of_a_server_without_a_hub() -> None:
         return ctx.publish(ResourceUpdated("x://a")).matched
 
     assert text_of(await call(server, "task")).startswith("RuntimeError: the server has no hub")
+
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+async def logged(server: Server, **meta: Any) -> list[dict[str, Any]]:
+    exchange = Recorder()
+    response = await ask(server, "tools/call", {"name": "work"}, exchange=exchange, **meta)
+    assert "error" not in response
+    assert all(m["method"] == "notifications/message" for m in exchange.sent)
+    return [message["params"] for message in exchange.sent]
+
+
+async def test_logs_go_to_whoever_asked_for_their_level(server: Server) -> None:
+    """W83: at or above the level of the request, and none asked for is none sent."""
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        for level in get_args(LogLevel):
+            await ctx.log(level, f"at {level}")
+
+    assert await logged(server) == []
+    assert get_args(LogLevel) == LEVELS
+    for at, level in enumerate(LEVELS):
+        sent = await logged(server, **{LOG_LEVEL: level})
+        assert [params["level"] for params in sent] == list(LEVELS[at:])
+        assert sent[0] == {"level": level, "data": f"at {level}"}
+
+
+async def test_levels_do_not_leak_between_requests(server: Server, nursery: trio.Nursery) -> None:
+    """W83: overlapping requests, of which one asked."""
+    both = trio.Event()
+    running = 0
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        nonlocal running
+        running += 1
+        if running == 2:
+            both.set()
+        await both.wait()
+        await ctx.log("emergency", ctx.request_id)
+
+    exchanges = Recorder(), Recorder()
+    metas: tuple[dict[str, Any], ...] = ({LOG_LEVEL: "debug"}, {})
+    async with trio.open_nursery() as inner:
+        for number, (exchange, meta) in enumerate(zip(exchanges, metas, strict=True)):
+            asked = request("tools/call", {"name": "work"}, request_id=number, **meta)
+            inner.start_soon(server.handle, asked, exchange)
+    assert [message["params"]["data"] for message in exchanges[0].sent] == [0]
+    assert exchanges[1].sent == []
+
+
+async def test_a_log_message_may_hold_any_json_value(server: Server) -> None:
+    """W63: and what cannot be sent is the mistake of the handler, seen before anything is sent."""
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        await ctx.log("info", {"a": [1, None]}, logger="db")
+        await ctx.log("info", None)
+        with pytest.raises(ValueError, match="object"):
+            await ctx.log("info", object())
+        with pytest.raises(ValueError, match="one of debug"):
+            await ctx.log("loud", "x")  # type: ignore[arg-type]
+
+    assert await logged(server, **{LOG_LEVEL: "info"}) == [
+        {"level": "info", "data": {"a": [1, None]}, "logger": "db"},
+        {"level": "info", "data": None},
+    ]
+
+
+async def test_no_log_after_the_answer(server: Server) -> None:
+    contexts: list[Context] = []
+
+    @server.tool
+    async def work(ctx: Context) -> None:
+        contexts.append(ctx)
+
+    exchange = Recorder()
+    await ask(server, "tools/call", {"name": "work"}, exchange=exchange, **{LOG_LEVEL: "debug"})
+    await contexts[0].log("emergency", "late")
+    assert exchange.sent == []
+
+
+async def test_a_level_that_is_none_is_refused(server: Server) -> None:
+    """W83: "loud" is -32602."""
+    response = await ask(server, "tools/list", **{LOG_LEVEL: "loud"})
+    assert response["error"]["code"] == errors.INVALID_PARAMS
+
+
+async def test_the_trace_context_is_passed_through(server: Server) -> None:
+    @server.tool
+    async def work(ctx: Context) -> dict[str, str]:
+        return ctx.trace_context
+
+    traced: dict[str, Any] = {
+        "traceparent": "00-0af7-b7-01",
+        "baggage": "a=1",
+        "tracestate": 5,
+        "other": "x",
+    }
+    exchange = Recorder()
+    response = await ask(server, "tools/call", {"name": "work"}, exchange=exchange, **traced)
+    assert response["result"]["structuredContent"] == {
+        "traceparent": "00-0af7-b7-01",
+        "baggage": "a=1",
+    }
+    assert (await call(server, "work"))["structuredContent"] == {}
+
+
+async def test_who_asks_and_how(server: Server) -> None:
+    @server.tool
+    async def work(ctx: Context) -> list[Any]:
+        assert ctx.principal is not None
+        return [ctx.principal.name, ctx.headers["x"], ctx.transport, ctx.meta.raw["org.x/y"]]
+
+    exchange = Recorder(principal=Principal("alice"), headers={"x": "1"})
+    response = await ask(server, "tools/call", {"name": "work"}, exchange=exchange, **EXTENSION)
+    assert response["result"]["structuredContent"] == ["alice", "1", "memory", True]
