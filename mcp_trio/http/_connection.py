@@ -14,6 +14,14 @@ from typing import Any, Final
 
 import trio
 
+from mcp_trio.http._connections import (
+    GONE,
+    LINGER,
+    MAX_LINGER,
+    MAX_RECEIVE,
+    MAX_WAITING,
+    forget_frames,
+)
 from mcp_trio.http._heads import BadRequestError, Request, read_parsed, read_plain
 from mcp_trio.http._lazily import run_lazily
 from mcp_trio.http._outlet import Outlet, socket_of
@@ -24,23 +32,10 @@ from mcp_trio.transports.abc import Principal
 
 __all__ = ["serve_connection"]
 
-MAX_RECEIVE: Final = 64 * 1024
-MAX_WAITING: Final = 256 * 1024
-"""How many bytes a client may send behind a request that is still being answered."""
-LINGER: Final = 1.0
-"""Seconds for which what a refused client still sends is read, so that it sees the refusal."""
-MAX_LINGER: Final = 1024 * 1024
 MAX_REFUSED: Final = 100
 """How many connections over the limit are told so, at one time; more are just closed."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_GONE: Final = (
-    OSError,
-    trio.BrokenResourceError,
-    trio.ClosedResourceError,
-    trio.TooSlowError,
-)
-"""How a connection ends whose client has left, or never finished its handshake."""
 
 logger: Final = logging.getLogger("mcp_trio.http.listener")
 access_logger: Final = logging.getLogger("mcp_trio.http.access")
@@ -120,7 +115,7 @@ class Connection:
                         pass
                 if self._linger or self._buffer:
                     await self._wait_for_agreement()
-        except _GONE as problem:
+        except GONE as problem:
             logger.debug("a connection ended: %r", problem)
         except Exception as problem:  # nobody else's trouble
             logger.warning("a connection failed: %r", problem)
@@ -276,7 +271,8 @@ class Connection:
         if self._fd is None:
             try:
                 return bytes(await self._stream.receive_some(MAX_RECEIVE))  # noqa: ASYNC910
-            except trio.BrokenResourceError:
+            except trio.BrokenResourceError as problem:
+                forget_frames(problem)
                 return b""  # noqa: ASYNC910
         while True:
             await trio.lowlevel.wait_readable(self._fd)

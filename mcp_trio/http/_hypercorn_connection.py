@@ -6,9 +6,8 @@ a client is cut. A send costs no wake-up where the kernel takes the bytes at onc
 """
 
 import logging
-import os
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import trio
 from hypercorn.config import Config
@@ -19,27 +18,19 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from mcp_trio.http._connections import (
+    GONE,
+    LINGER,
+    MAX_LINGER,
+    MAX_RECEIVE,
+    MAX_WAITING,
+    Connections,
+    forget_frames,
+)
 from mcp_trio.http._hypercorn_protocol import Http1, Tasks
+from mcp_trio.http._outlet import Outlet, socket_of
 
 __all__ = ["HardenedConnection", "Shared"]
-
-MAX_RECEIVE: Final = 64 * 1024
-MAX_WAITING: Final = 256 * 1024
-"""How many bytes a client may send behind a request that is still being answered."""
-LINGER: Final = 1.0
-"""Seconds for which what a refused client still sends is read, so that it sees the refusal."""
-MAX_LINGER: Final = 1024 * 1024
-SLICE: Final = 64 * 1024
-"""How much a slow client has to take within the send deadline."""
-SENDS_PER_YIELD: Final = 8
-
-_GONE: Final = (
-    OSError,
-    trio.BrokenResourceError,
-    trio.ClosedResourceError,
-    trio.TooSlowError,
-)
-"""How a connection ends whose client has left, or never finished its handshake."""
 
 logger = logging.getLogger("mcp_trio.http.hypercorn")
 
@@ -56,36 +47,16 @@ class Shared:
         self.state: dict[str, Any] = {}
         self.send_deadline = send_deadline
         self.upgrades = upgrades
-        self.connections: set[HardenedConnection] = set()
-        self._empty: trio.Event | None = None
+        self.open = Connections[HardenedConnection]()
 
     async def handle(self, stream: Any) -> None:
         """Serve one connection to its end."""
         connection = HardenedConnection(self, stream)
-        self.connections.add(connection)
+        self.open.add(connection)
         try:
             await connection.run()
         finally:
-            self.connections.discard(connection)
-            if self._empty is not None and not self.connections:
-                self._empty.set()
-
-    async def wait_empty(self) -> None:
-        """Wait until no connection is left."""
-        await trio.lowlevel.checkpoint()
-        if self.connections:
-            self._empty = trio.Event()
-            await self._empty.wait()
-
-    def close_idle(self) -> None:
-        """Close the connections that carry no request."""
-        for connection in self.connections:
-            connection.close_if_idle()
-
-    def cut(self) -> None:
-        """Close every connection, whatever it is doing."""
-        for connection in self.connections:
-            connection.cut()
+            self.open.discard(connection)
 
 
 class HardenedConnection(TCPServer):
@@ -99,16 +70,15 @@ class HardenedConnection(TCPServer):
         super().__init__(shared.app, shared.config, shared.context, shared.state.copy(), stream)
         del self.idle_task  # the reader's deadline does that work, without a task
         self._shared = shared
-        self._socket: trio.socket.SocketType | None = None
+        self._socket = socket_of(stream)
         self._reader = trio.CancelScope()
         self._wake: trio.CancelScope | None = None
         self._idle = True
         self._ending = False
-        self._dead = False
         self._hold = False
         self._held = b""
-        self._sends = 0
-        self._slow: set[trio.CancelScope] = set()
+        fd = None if self._socket is None else self._socket.fileno()
+        self._outlet = Outlet(stream, fd, shared.send_deadline, _no_task, self._on_death)
 
     async def run(self) -> None:
         """Serve until the connection ends. Whatever goes wrong ends this connection alone."""
@@ -119,8 +89,8 @@ class HardenedConnection(TCPServer):
             if rest is not None:
                 raise rest from None
         finally:
-            grace = 0.0 if self._dead else LINGER
-            self._dead = True
+            grace = 0.0 if self._outlet.dead else LINGER
+            self._outlet.close()
             # The protocol and the nursery's tasks refer back to here. Left at that, a connection
             # would wait for a garbage collection that can be long in coming.
             self.protocol = self._task_group = None
@@ -134,8 +104,6 @@ class HardenedConnection(TCPServer):
                 await self.stream.do_handshake()
             transport, secure = self.stream.transport_stream, True
             alpn = self.stream.selected_alpn_protocol() or alpn
-        elif os.name == "posix":
-            self._socket = self.stream.socket
         socket = transport.socket
         async with trio.open_nursery() as nursery:
             self._task_group = Tasks(nursery)
@@ -156,9 +124,12 @@ class HardenedConnection(TCPServer):
                 self.protocol = Http1(self._on_recycled, self._on_head, *arguments)
             await self.protocol.initiate()
             self._set_idle(idle=True)
-            with self._reader, suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._read_data()
-            self._abandon_sends()
+            with self._reader:
+                try:
+                    await self._read_data()
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as problem:
+                    forget_frames(problem)
+            self._outlet.abandon()
             await self.protocol.handle(Closed())
 
     # Reading
@@ -220,64 +191,26 @@ class HardenedConnection(TCPServer):
             await self.protocol.handle(Closed())
 
     async def _write(self, data: bytes) -> None:  # noqa: ASYNC910 (the point of it)
-        # The kernel is asked directly. It mostly takes the bytes, and then nobody is woken up;
-        # a writer that never waits elsewhere yields now and then, so that it starves nobody.
-        # Yielding is shielded because Hypercorn's state would not survive being left half way.
+        # Hypercorn's state would not survive a writer that is left half way, so none is.
         if self._hold:
             self._hold, self._held = False, data
             return  # noqa: ASYNC910 (see above)
         if self._held:
             data, self._held = self._held + data, b""
-        if data and not self._dead:
-            sent = 0
-            if self._socket is not None and not self._slow:
-                try:
-                    sent = os.write(self._socket.fileno(), data)
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    await self._die()
-                    return  # noqa: ASYNC910 (the connection has ended)
-            if sent < len(data):
-                await self._write_rest(memoryview(data)[sent:])
-        self._sends += 1
-        if self._dead or not self._sends % SENDS_PER_YIELD:
+        if self._outlet.dead:
             await trio.lowlevel.cancel_shielded_checkpoint()
+        elif data:
+            try:
+                await self._outlet.write(data)
+            except trio.BrokenResourceError:
+                await self.protocol.handle(Closed())
 
     def _on_head(self) -> None:
         # Head and body leave in one piece. At the latest the end of the body takes it along.
         self._hold = True
 
-    async def _write_rest(self, rest: memoryview) -> None:  # noqa: ASYNC910 (the lock waits)
-        # Shielded, because half a chunk would spoil the stream; with a deadline, because a
-        # client that has stopped reading must not hold the server. `cut` ends it at any time.
-        with trio.CancelScope(shield=True) as scope:  # noqa: ASYNC912 (there is one in it)
-            self._slow.add(scope)
-            try:
-                async with self.send_lock:
-                    while rest and not self._dead:
-                        scope.deadline = trio.current_time() + self._shared.send_deadline
-                        await self.stream.send_all(rest[:SLICE])
-                        rest = rest[SLICE:]
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                rest = rest[:0]
-                broken = True
-            else:
-                broken = False
-            finally:
-                self._slow.discard(scope)
-        if scope.cancelled_caught or broken:
-            await self._die()
-
-    async def _die(self) -> None:  # noqa: ASYNC910 (nothing to wait for)
-        self._dead = True
-        self._abandon_sends()
+    def _on_death(self, *, slow: bool) -> None:
         self._reader.cancel()
-        await self.protocol.handle(Closed())
-
-    def _abandon_sends(self) -> None:
-        for scope in self._slow:
-            scope.cancel()
 
     # Ending
 
@@ -301,9 +234,12 @@ class HardenedConnection(TCPServer):
 
     def cut(self) -> None:
         """Close the connection, whatever it is doing; an application sees a disconnect."""
-        self._dead = True
-        self._abandon_sends()
+        self._outlet.abandon()
         self._reader.cancel()
+
+
+def _no_task(*_: object) -> object:
+    raise NotImplementedError("nothing is written without waiting here")
 
 
 def _report(raised: BaseException) -> BaseException | None:
@@ -311,7 +247,7 @@ def _report(raised: BaseException) -> BaseException | None:
     group = raised if isinstance(raised, BaseExceptionGroup) else BaseExceptionGroup("", [raised])
     problems, rest = group.split(Exception)
     if problems is not None:
-        _, odd = problems.split(_GONE)
+        _, odd = problems.split(GONE)
         if odd is not None:
             logger.warning("a connection failed: %r", odd)
             logger.debug("the connection failed here", exc_info=odd)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from mcp_trio.http._connections import Connections, OpenConnection
 from mcp_trio.http._heads import Request
 from mcp_trio.http.endpoint import Answer, Endpoint
 from mcp_trio.http.monitor import Countable, HttpMonitor
@@ -34,14 +35,8 @@ class ConnectionLimits:
     send_deadline: float = attrs.field(default=30.0, validator=_positive)
 
 
-class OpenConnection(Countable, Protocol):
+class SiteConnection(OpenConnection, Countable, Protocol):
     """What a site asks of a connection."""
-
-    def close_if_idle(self) -> None:
-        """Close it if it carries no request."""
-
-    def cut(self) -> None:
-        """Close it, whatever it is doing; its handler sees a disconnect."""
 
 
 class Site:
@@ -50,7 +45,7 @@ class Site:
     Attributes:
         nursery: where the connections' tasks run.
         closing: whether the listener is being stopped.
-        connections: those that are open.
+        open: the connections that are open.
     """
 
     def __init__(
@@ -73,8 +68,7 @@ class Site:
         self.access_log = access_log
         self.nursery: trio.Nursery
         self.closing = False
-        self.connections: set[OpenConnection] = set()
-        self._empty: trio.Event | None = None
+        self.open = Connections[SiteConnection]()
 
     def endpoint_for(self, request: Request) -> Endpoint | None:
         """The endpoint that a request is for."""
@@ -89,36 +83,20 @@ class Site:
             return Answer(405, [(b"allow", b"GET, HEAD"), (b"content-length", b"0")])
         return page(request)
 
-    def add(self, connection: OpenConnection) -> int:
-        """Take a connection on; returns by how many there are too many without it."""
-        surplus = len(self.connections) + 1 - self.limits.max_connections
-        self.connections.add(connection)
-        return surplus
+    def add(self, connection: SiteConnection) -> int:
+        """Take a connection on; returns by how many there are too many."""
+        self.open.add(connection)
+        return len(self.open) - self.limits.max_connections
 
-    def discard(self, connection: OpenConnection) -> None:
+    def discard(self, connection: SiteConnection) -> None:
         """A connection has ended."""
-        self.connections.discard(connection)
+        self.open.discard(connection)
         self.monitor.written += connection.bytes_written
-        if self._empty is not None and not self.connections:
-            self._empty.set()
 
     def close_idle(self) -> None:
         """Close the connections that carry no request, and let no other carry a second one."""
         self.closing = True
-        for connection in self.connections:
-            connection.close_if_idle()
-
-    async def wait_empty(self) -> None:
-        """Wait until no connection is left."""
-        await trio.lowlevel.checkpoint()
-        if self.connections:
-            self._empty = trio.Event()
-            await self._empty.wait()
-
-    def cut(self) -> None:
-        """Close every connection, whatever it is doing; handlers see a disconnect."""
-        for connection in self.connections:
-            connection.cut()
+        self.open.close_idle()
 
 
 def text_answer(status: int, text: str, *headers: tuple[bytes, bytes]) -> Answer:

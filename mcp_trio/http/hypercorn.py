@@ -196,18 +196,18 @@ class _Server:
     async def _finish_requests(self) -> None:
         deadline = trio.current_time() + self._grace
         await self._shared.context.terminated.set()
-        self._shared.close_idle()
+        self._shared.open.close_idle()
         self._drain.deadline = deadline
         with self._drain:
             try:
                 await self._handler.drain(deadline, stagger=self._stagger)
             except Exception:
                 logger.exception("the handler could not be drained")
-            await self._shared.wait_empty()
-        self._shared.cut()
+            await self._shared.open.wait_empty()
+        self._shared.open.cut()
         # Each application hears that its client has gone before it is cancelled.
         with trio.move_on_after(CUT_GRACE):
-            await self._shared.wait_empty()
+            await self._shared.open.wait_empty()
 
 
 class _Listeners:

@@ -229,11 +229,11 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 for handler in self._handlers:
                     nursery.start_soon(self._drain_handler, handler, deadline)
-            await self._site.wait_empty()
-        self._site.cut()
+            await self._site.open.wait_empty()
+        self._site.open.cut()
         # Each handler hears that its client has gone before it is cancelled.
         with trio.move_on_after(CUT_GRACE):
-            await self._site.wait_empty()
+            await self._site.open.wait_empty()
 
     async def _drain_handler(self, handler: Handler, deadline: float) -> None:
         try:
@@ -333,11 +333,11 @@ def _unlinking(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _counting(monitor: HttpMonitor, site: Site) -> Iterator[None]:
-    monitor.watch(site.connections)
+    monitor.watch(site.open)
     try:
         yield
     finally:
-        monitor.forget(site.connections)
+        monitor.forget(site.open)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ async def serving(context: ssl.SSLContext, **options: Any) -> AsyncIterator[tupl
         serve = partial(serve_http, handler, port=0, ssl_context=context, **options)
         (url,) = await nursery.start(serve)
         with trio.fail_after(30):
+            await trio.lowlevel.checkpoint()
             yield int(url.rpartition(":")[2]), handler
         nursery.cancel_scope.cancel()
 
