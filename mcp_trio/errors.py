@@ -15,6 +15,7 @@ import trio
 
 __all__ = [
     "AcknowledgementTimeout",
+    "BusLost",
     "ConnectionLost",
     "ErrorResponse",
     "HeaderMismatch",
@@ -71,6 +72,13 @@ class RemoteProtocolError(ProtocolError):
 
 class ConnectionLost(McpError, trio.BrokenResourceError):
     """The transport ended before the answer came; the message says what is known of the cause."""
+
+
+class BusLost(McpError, trio.BrokenResourceError):
+    """The connection to the bus between processes is lost, or could not be made.
+
+    A bridge does not let it out: it connects again. See `subscriptions.bus`.
+    """
 
 
 class HttpStatusError(McpError):

@@ -21,7 +21,7 @@ RULES: dict[str, set[str]] = {
     "protocol": {"types", "codec", "errors"},
     "subscriptions": _WIRE,
     "transports": _WIRE,
-    "http": _WIRE | {"transports.abc"},
+    "http": _WIRE | {"transports.abc", "transports.lifespan"},
     "server": _WIRE | {"subscriptions", "transports.abc"},
     "client": _WIRE | {"subscriptions", "transports.abc"},
     "testing": _WIRE | {"subscriptions", "transports", "http", "server", "client"},
@@ -56,6 +56,12 @@ class Import:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line} imports {self.module}"
+
+
+EXTRAS: dict[str, set[str]] = {
+    "subscriptions/redis.py": {"anyio", "coredis"},
+}
+"""Files that only work with an extra, and what comes with it; nobody else imports that."""
 
 
 def part_of(path: Path) -> str:
@@ -101,6 +107,9 @@ def problem(found: Import) -> str | None:
         return f"{found.path}: say in RULES what {part} may import"
     top, _, inner = found.module.partition(".")
     if top != PACKAGE:
+        extra = EXTRAS.get(found.path.relative_to(PACKAGE).as_posix(), set())
+        if top in ALL_EXTRAS and top not in extra:
+            return f"{found}: that comes with an extra"
         allowed = THIRD_PARTY.get(part)
         foreign = top in ALL_THIRD_PARTY
         return f"{found}" if foreign and allowed is not None and top not in allowed else None
@@ -116,6 +125,8 @@ def problem(found: Import) -> str | None:
         return None
     return f"{found}: {part} may import {', '.join(sorted(permitted)) or 'nothing of it'}"
 
+
+ALL_EXTRAS = set().union(*EXTRAS.values())
 
 ALL_THIRD_PARTY = {"attr", "attrs", "cattrs", "h11", "hypercorn", "msgspec", "trio", "wsproto"}
 
@@ -153,6 +164,9 @@ def test_imports_go_one_way(path: Path) -> None:
         ("new/a.py", "from mcp_trio import errors", "RULES"),
         ("codec.py", "from mcp_trio.protocol import jsonrpc", "codec may"),
         ("protocol/a.py", "from mcp_trio import codec, errors\nimport attrs, json", None),
+        ("subscriptions/a.py", "import coredis", "extra"),
+        ("server/a.py", "def f():\n    from coredis import Redis", "extra"),
+        ("subscriptions/redis.py", "import anyio\nimport coredis", None),
         ("http/a.py", "from mcp_trio.transports import abc", None),
         ("http/a.py", "from mcp_trio.transports.abc import Handler\nimport h11", None),
         ("client/a.py", "async def open_x():\n    import mcp_trio.http.client", None),

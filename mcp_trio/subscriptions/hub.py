@@ -6,6 +6,7 @@ as keys, each once, so a slow listener costs a bounded amount of memory and nobo
 Source: specification, basic/patterns/subscriptions.
 """
 
+import contextlib
 import itertools
 import logging
 import math
@@ -103,12 +104,16 @@ class Hub(SubscriptionSource):
         self._drained_in: trio.lowlevel.TrioToken | None = None
         self._thread: int | None = None
         self._token: trio.lowlevel.TrioToken | None = None
+        self._forward: Callable[[Event, bool], object] | None = None
         self._published = self._coalesced = self._dropped = self._overflowed = 0
 
     # Publishing
 
     def publish(self, event: Event, *, include_sub_resources: bool = False) -> PublishReport:
         """Tell every listener that the event is for. Never waits, whatever the listeners do.
+
+        If a bridge to a bus is open (`bridge.open_bridge`), the listeners of the other processes
+        hear of it, too, a little later.
 
         Callable from any task, and from synchronous code, in the thread of the hub's
         `trio.run`; from other threads use `publish_from_thread`.
@@ -119,7 +124,7 @@ class Hub(SubscriptionSource):
                 its own lies below, by path segments, whatever the hub's `sub_resources` says.
 
         Returns:
-            What became of it.
+            What became of it, in this process.
 
         Raises:
             RuntimeError: called from another thread.
@@ -127,7 +132,21 @@ class Hub(SubscriptionSource):
             ValueError: an extension's event without a selector, or with a method or data that
                 cannot be sent. Nobody has been told.
         """
-        if self._listeners and threading.get_ident() != self._thread:
+        report = self.publish_here(event, include_sub_resources=include_sub_resources)
+        if self._forward is not None:
+            self._forward(event, include_sub_resources)
+        return report
+
+    def publish_here(self, event: Event, *, include_sub_resources: bool = False) -> PublishReport:
+        """`publish` for the listeners of this process alone; no bus hears of it.
+
+        For what comes from a bus, or from something else that tells every process by itself.
+
+        Raises:
+            RuntimeError, TypeError, ValueError: as `publish`.
+        """
+        in_use = self._listeners or self._forward is not None
+        if in_use and threading.get_ident() != self._thread:
             raise RuntimeError("use publish_from_thread: this is not the thread of the hub's run")
         match event:
             case ResourceUpdated():
@@ -148,8 +167,8 @@ class Hub(SubscriptionSource):
     ) -> PublishReport:
         """`publish` from a thread that is not Trio's; blocks until it is done.
 
-        Before anybody has ever listened, and after the hub's `trio.run` is over, it does
-        nothing.
+        Before anybody has ever listened or a bridge was opened, and after the hub's `trio.run`
+        is over, it does nothing.
 
         Raises:
             RuntimeError: called from a Trio task, which it would block for ever.
@@ -164,6 +183,28 @@ class Hub(SubscriptionSource):
             )
         except trio.RunFinishedError:
             return NOBODY
+
+    @contextlib.contextmanager
+    def forward_to(self, forward: Callable[[Event, bool], object]) -> Iterator[None]:
+        """Call a function with everything that is published in the block; for bridges.
+
+        It gets the event, after the listeners of this process, and whether sub-resources are
+        included. It must neither block nor raise.
+
+        Raises:
+            RuntimeError: there is such a block already, or the hub serves another `trio.run`.
+        """
+        token = trio.lowlevel.current_trio_token()
+        if self._forward is not None:
+            raise RuntimeError("this hub has a bridge already")
+        if self._listeners and self._token is not token:
+            raise RuntimeError("this hub serves another trio.run")
+        self._token, self._thread = token, threading.get_ident()
+        self._forward = forward
+        try:
+            yield
+        finally:
+            self._forward = None
 
     def _put(self, listeners: Collection[Listener], event: CoreEvent) -> PublishReport:
         if not listeners:
@@ -300,7 +341,7 @@ class Hub(SubscriptionSource):
         token = trio.lowlevel.current_trio_token()
         if self._drained_in is token:
             raise errors.ServerBusy("shutting down")
-        if not self._listeners:
+        if not self._listeners and self._forward is None:
             self._token, self._thread = token, threading.get_ident()
         elif self._token is not token:
             raise RuntimeError("this hub serves another trio.run")

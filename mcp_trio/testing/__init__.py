@@ -5,6 +5,9 @@
 * `open_raw_client` speaks to a server in raw messages, right or wrong.
 * `memory_pipe` is a pipe without an operating system, for deterministic tests.
 
+Beside them, `testing.buses` has a bus in memory, for several hubs in one program, and
+`testing.bus_contract` what a bus of your own has to hold.
+
 All of them work in virtual time: with pytest-trio's ``autojump_clock`` no test has to wait.
 """
 
