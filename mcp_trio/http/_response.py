@@ -38,7 +38,7 @@ class Response(KeptAlive):
     __slots__ = ("_connection", "_framed", "_head", "_is_1_0", "_outlet", "keep_alive", "status")
 
     def __init__(self, connection: Carrier, *, keep_alive: bool, is_1_0: bool) -> None:
-        super().__init__(connection.site.keepalive)
+        super().__init__(connection.site.keepalive, connection.site.streams)
         self.keep_alive = keep_alive
         self.status = 0
         self._connection = connection

@@ -9,6 +9,7 @@ import trio
 
 from mcp_trio.http._connections import Connections, OpenConnection
 from mcp_trio.http._heads import Request
+from mcp_trio.http._keepalive import Streams
 from mcp_trio.http.endpoint import Answer, Endpoint
 from mcp_trio.http.monitor import Countable, HttpMonitor
 from mcp_trio.transports.abc import Principal
@@ -46,6 +47,7 @@ class Site:
         nursery: where the connections' tasks run.
         closing: whether the listener is being stopped.
         open: the connections that are open.
+        streams: the streams among what they carry.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Site:
         self.nursery: trio.Nursery
         self.closing = False
         self.open = Connections[SiteConnection]()
+        self.streams = Streams()
 
     def endpoint_for(self, request: Request) -> Endpoint | None:
         """The endpoint that a request is for."""

@@ -12,11 +12,11 @@ from typing import Any, Final, Unpack
 
 import trio
 
-from mcp_trio.http._keepalive import KeptAlive, take_keepalive
+from mcp_trio.http._keepalive import KeptAlive, Streams, take_keepalive
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions, HttpRequest
 from mcp_trio.http.exchange import HttpExchange, RawHeaders
 from mcp_trio.protocol.headers import Headers
-from mcp_trio.transports.abc import Handler
+from mcp_trio.transports.abc import Handler, end_exchange
 
 __all__ = ["asgi_app"]
 
@@ -24,6 +24,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+STREAMS: Final = "mcp_trio.streams"
+"""The ASGI extension by which a host of ours knows the streams that it carries."""
 
 FAREWELL: Final = 1.0
 """Seconds that a subscription gets to send its result when the host cancels it."""
@@ -156,7 +159,8 @@ class _Response(KeptAlive):
         watching: trio.CancelScope,
         keepalive: float,
     ) -> None:
-        super().__init__(keepalive)
+        streams: Streams | None = scope.get("extensions", {}).get(STREAMS)
+        super().__init__(keepalive, streams)
         self._scope = scope
         self._send = send
         self._serving = serving
@@ -201,9 +205,7 @@ class _Response(KeptAlive):
             self._serving.cancel("disconnected")
 
     def _host_leaves(self) -> None:
-        end = self._exchange.end_gracefully if self._exchange is not None else None
-        if end is None:
-            self._serving.cancel()
-        else:
+        if self._exchange is not None and end_exchange(self._exchange, "shutdown"):
             self._serving.deadline = trio.current_time() + FAREWELL
-            end("shutdown")
+        else:
+            self._serving.cancel()

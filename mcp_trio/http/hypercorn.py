@@ -20,8 +20,9 @@ from hypercorn.trio.lifespan import Lifespan
 from hypercorn.utils import repr_socket_addr
 
 from mcp_trio.http._hypercorn_connection import Shared
+from mcp_trio.http._keepalive import Streams
 from mcp_trio.http._running import gc_thresholds_set, one_cause
-from mcp_trio.http.asgi import ASGIApp, asgi_app
+from mcp_trio.http.asgi import STREAMS, ASGIApp, Receive, Scope, Send, asgi_app
 from mcp_trio.http.endpoint import EndpointOptions
 from mcp_trio.transports.abc import Handler
 
@@ -62,8 +63,9 @@ async def serve_hypercorn(
     * connections speak HTTP/1.1 and are not upgraded, unless `upgrades` is given;
     * stopping is graceful and bounded.
 
-    To stop is to accept no more connections, to end every subscription with its result, to let
-    requests that are being served finish, and to close what is left after `drain_grace`. It
+    To stop is to accept no more connections, to end every subscription here with its result, to
+    let requests that are being served finish, and to close what is left after `drain_grace`. A
+    handler that is served elsewhere, too, goes on there, and can be served again. Stopping
     happens when `shutdown_trigger` returns, on SIGTERM and SIGINT if `handle_signals` is set (a
     second signal cuts the drain short), and when this call is cancelled: then in a shielded
     scope with that same deadline.
@@ -78,8 +80,9 @@ async def serve_hypercorn(
         handle_signals: whether SIGTERM and SIGINT stop the server. Only in the main thread.
         shutdown_trigger: what to wait for before stopping.
         drain_grace: how long stopping may take, in seconds.
-        drain_stagger: over how many seconds of stopping the ends of the streams are spread, so
-            that clients do not all come back at once; `drain_grace` has to leave room for it.
+        drain_stagger: over how many seconds the clients of the streams are spread that come back.
+            As far as `drain_grace` leaves room for it, so are the ends; for the rest each client
+            is told when to come back.
         send_deadline: how long a client may take to read 64 KiB, in seconds.
         upgrades: allow HTTP/2 and WebSocket, as Hypercorn speaks them. Its HTTP/2 knows no
             back-pressure: have a proxy in front that you trust.
@@ -100,8 +103,10 @@ async def serve_hypercorn(
     if not upgrades:
         settings.alpn_protocols = ["http/1.1"]
     served: Any = app if app is not None else asgi_app(handler, path=path, **options)
-    shared = Shared(ASGIWrapper(served), settings, send_deadline=send_deadline, upgrades=upgrades)
-    server = _Server(handler, shared, drain_grace, drain_stagger)
+    streams = Streams()
+    wrapped = ASGIWrapper(_lending(served, streams))
+    shared = Shared(wrapped, settings, send_deadline=send_deadline, upgrades=upgrades)
+    server = _Server(shared, streams, drain_grace, drain_stagger)
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
@@ -122,16 +127,27 @@ async def serve_hypercorn(
             nursery.cancel_scope.cancel()
 
 
+def _lending(app: ASGIApp, streams: Streams) -> Any:
+    """Offer the application a place to note its streams in."""
+
+    def lending(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http":
+            scope.setdefault("extensions", {})[STREAMS] = streams
+        return app(scope, receive, send)
+
+    return lending
+
+
 class _Server:
     """What serving is, and what stopping means."""
 
     def __init__(
-        self, handler: Handler, shared: Shared, drain_grace: float, drain_stagger: float
+        self, shared: Shared, streams: Streams, drain_grace: float, drain_stagger: float
     ) -> None:
         self.ready = trio.Event()
         self.done = trio.Event()
-        self._handler = handler
         self._shared = shared
+        self._streams = streams
         self._grace = drain_grace
         self._stagger = drain_stagger
         self._stopping = trio.Event()
@@ -199,11 +215,10 @@ class _Server:
         self._shared.open.close_idle()
         self._drain.deadline = deadline
         with self._drain:
-            try:
-                await self._handler.drain(deadline, stagger=self._stagger)
-            except Exception:
-                logger.exception("the handler could not be drained")
-            await self._shared.open.wait_empty()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._streams.end, deadline, self._stagger)
+                await self._shared.open.wait_empty()
+                nursery.cancel_scope.cancel()
         self._shared.open.cut()
         # Each application hears that its client has gone before it is cancelled.
         with trio.move_on_after(CUT_GRACE):

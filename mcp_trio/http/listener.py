@@ -78,8 +78,9 @@ async def serve_http(
     noticed at once, and one that stops reading is cut after `send_deadline`. Requests that are
     sent ahead are answered in order.
 
-    To stop is to accept no more connections, to end every subscription with its result, to let
-    requests that are being served finish, and to close what is left after `drain_grace`. It
+    To stop is to accept no more connections, to end every subscription here with its result, to
+    let requests that are being served finish, and to close what is left after `drain_grace`. A
+    handler that is served elsewhere, too, goes on there, and can be served again. Stopping
     happens when `shutdown_trigger` returns, on SIGTERM and SIGINT if `handle_signals` is set (a
     second signal cuts the drain short), and when this call is cancelled: then in a shielded
     scope with that same deadline.
@@ -100,8 +101,9 @@ async def serve_http(
         shutdown_trigger: what to wait for before stopping.
         drain_grace: how long stopping may take, in seconds.
         send_deadline: how long a client may take to read 64 KiB, in seconds.
-        drain_stagger: over how many seconds of stopping the ends of the streams are spread, so
-            that clients do not all come back at once; `drain_grace` has to leave room for it.
+        drain_stagger: over how many seconds the clients of the streams are spread that come back.
+            As far as `drain_grace` leaves room for it, so are the ends; for the rest each client
+            is told when to come back.
         access_log: whether each response is logged, to the logger ``mcp_trio.http.access``.
         monitor: counts what goes on here, to be asked at any time.
         principal_of: says for whom a client certificate stands, given what
@@ -138,8 +140,7 @@ async def serve_http(
         if unix_socket is not None and listeners is None:
             stack.enter_context(_unlinking(unix_socket))
         stack.enter_context(_counting(monitor, site))
-        handlers = [*handler.values()] if isinstance(handler, Mapping) else [handler]
-        server = _Server(handlers, site, drain_grace, drain_stagger)
+        server = _Server(site, drain_grace, drain_stagger)
         urls = [_url(listener, secure=ssl_context is not None) for listener in bound]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, bound, ssl_context)
@@ -162,12 +163,9 @@ async def serve_http(
 class _Server:
     """What serving is, and what stopping means."""
 
-    def __init__(
-        self, handlers: list[Handler], site: Site, drain_grace: float, drain_stagger: float
-    ) -> None:
+    def __init__(self, site: Site, drain_grace: float, drain_stagger: float) -> None:
         self.ready = trio.Event()
         self.done = trio.Event()
-        self._handlers = handlers
         self._site = site
         self._grace = drain_grace
         self._stagger = drain_stagger
@@ -227,20 +225,13 @@ class _Server:
         self._drain.deadline = deadline
         with self._drain:
             async with trio.open_nursery() as nursery:
-                for handler in self._handlers:
-                    nursery.start_soon(self._drain_handler, handler, deadline)
-            await self._site.open.wait_empty()
+                nursery.start_soon(self._site.streams.end, deadline, self._stagger)
+                await self._site.open.wait_empty()
+                nursery.cancel_scope.cancel()
         self._site.open.cut()
         # Each handler hears that its client has gone before it is cancelled.
         with trio.move_on_after(CUT_GRACE):
             await self._site.open.wait_empty()
-
-    async def _drain_handler(self, handler: Handler, deadline: float) -> None:
-        try:
-            await handler.drain(deadline, stagger=self._stagger)
-        except Exception:
-            logger.exception("the handler could not be drained")
-            await trio.lowlevel.checkpoint()
 
 
 def _make_site(

@@ -21,7 +21,7 @@ from mcp_trio.subscriptions.events import Kind
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
 from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSource
 from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
-from mcp_trio.transports.abc import Exchange
+from mcp_trio.transports.abc import Exchange, end_in_turn
 
 __all__ = ["Subscriptions"]
 
@@ -161,7 +161,7 @@ class Subscriptions:
     async def drain(self, deadline: float, stagger: float = 0.0) -> None:
         """Refuse new ones, end the open ones, and wait until they have ended."""
         self._drained_in = trio.lowlevel.current_trio_token()
-        await self._end_in_turn(min(stagger, deadline - trio.current_time()))
+        await end_in_turn([each.end for each in self._open], deadline, stagger)
         self.end_all("shutdown")
         with trio.CancelScope(deadline=deadline):
             await trio.lowlevel.checkpoint()
@@ -174,16 +174,6 @@ class Subscriptions:
                 if self._idle is None or self._idle.is_set():
                     self._idle = trio.Event()
                 await self._idle.wait()
-
-    async def _end_in_turn(self, seconds: float) -> None:
-        """End what is open, one after the other, spread over so many seconds."""
-        await trio.lowlevel.checkpoint()
-        if seconds <= 0:
-            return
-        begun, subscriptions = trio.current_time(), list(self._open)
-        for number, subscription in enumerate(subscriptions):
-            await trio.sleep_until(begun + seconds * number / len(subscriptions))
-            subscription.end("shutdown")
 
     def _is_draining(self) -> bool:
         # A server that is made once and run again, as tests do, drains no more.

@@ -235,12 +235,16 @@ class Server(Offers):
     async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         """End every open subscription with its result and refuse new ones.
 
-        Everything else is served as before. Refusing lasts as long as this `trio.run`.
+        This is about the whole server, on whatever hosts it is served; everything else goes on.
+        Refusing lasts as long as this `trio.run`, for who drains is about to stop. To stop one
+        host needs no drain: each ends its own streams. To end all of them once and go on, use
+        `end_subscriptions`.
 
         Args:
             deadline: a moment of `trio.current_time`, in seconds.
-            stagger: over how many seconds the ends are spread, so that the clients do not all
-                come back at once. None is later than the deadline.
+            stagger: over how many seconds the clients are spread that come back. As far as the
+                deadline leaves room for it, so are the ends; for the rest each client is told
+                when to come back.
 
         Returns when all have ended, or at the deadline. Cancelling stops the waiting.
         """

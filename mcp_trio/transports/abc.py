@@ -7,9 +7,9 @@ there is a pipe, a socket or a function call behind it.
 import abc
 import logging
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import attrs
 import trio
@@ -17,9 +17,22 @@ import trio
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 
-__all__ = ["Exchange", "Handler", "Principal", "Transport", "call_handler", "notify_handler"]
+__all__ = [
+    "EndGracefully",
+    "Exchange",
+    "Handler",
+    "Principal",
+    "Transport",
+    "call_handler",
+    "end_exchange",
+    "end_in_turn",
+    "notify_handler",
+]
 
 logger = logging.getLogger("mcp_trio.transports")
+
+_FOR_ENDING: Final = 0.75
+"""Which part of the time there is for stopping is for ending streams; the rest is to write."""
 
 
 @attrs.frozen
@@ -36,6 +49,18 @@ class Principal:
     expires_at: float = math.inf
 
 
+class EndGracefully(Protocol):
+    """Ends one request early but properly: its response follows, soon."""
+
+    def __call__(self, reason: str, /, *, retry_after: float | None = None) -> object:
+        """End it; a second call does nothing.
+
+        Args:
+            reason: what the client is told.
+            retry_after: after how many seconds it may come back, if there is a wish.
+        """
+
+
 class Exchange(abc.ABC):
     """What a transport lends to the server for one request: a way back, and who is asking.
 
@@ -49,10 +74,10 @@ class Exchange(abc.ABC):
     principal: Principal | None = None
     headers: Mapping[str, str] = {}
     """The request's HTTP headers in lower case; empty elsewhere."""
-    end_gracefully: Callable[[str], object] | None = None
-    """Ends the request early but properly, given a reason. Whoever serves a subscription sets it
-    once that is acknowledged. A transport that is itself told to stop calls it, and gives
-    `Handler.handle` a moment to return, where it would otherwise cancel it at once."""
+    end_gracefully: EndGracefully | None = None
+    """Whoever serves a subscription sets it, at the latest before the acknowledgement. A
+    transport that is itself told to stop calls it (`end_exchange`), and gives `Handler.handle` a
+    moment to return, where it would otherwise cancel it at once."""
 
     @abc.abstractmethod
     async def send(self, frame: bytes) -> None:
@@ -93,13 +118,6 @@ class Handler(Protocol):
     def notify(self, notification: jsonrpc.Notification) -> None:
         """Take note of a notification that is not the transport's own business."""
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-        """End every open subscription with its result and refuse new ones.
-
-        Returns when all have ended, or at the deadline (`trio.current_time`), in seconds. With
-        `stagger` the ends are spread over as many seconds, or until the deadline.
-        """
-
 
 async def call_handler(
     handler: Handler, request: jsonrpc.Request, exchange: Exchange
@@ -123,6 +141,40 @@ def notify_handler(handler: Handler, notification: jsonrpc.Notification) -> None
         handler.notify(notification)
     except Exception:
         logger.exception("the handler failed on %r", notification.method)
+
+
+def end_exchange(exchange: Exchange, reason: str, *, retry_after: float | None = None) -> bool:
+    """End a request gracefully if it can be; whether it could."""
+    if exchange.end_gracefully is None:
+        return False
+    try:
+        exchange.end_gracefully(reason, retry_after=retry_after)
+    except Exception:
+        logger.exception("a subscription could not be ended gracefully")
+        return False
+    return True
+
+
+async def end_in_turn(ends: Sequence[EndGracefully], deadline: float, stagger: float) -> None:
+    """End subscriptions with the reason "shutdown", one after the other.
+
+    Args:
+        ends: ends one of them.
+        deadline: when the last response has to be written, as a moment of `trio.current_time`.
+        stagger: over how many seconds the clients shall be spread that come back. Where the
+            deadline leaves less time than that, the ends are spread over what it leaves, and
+            each client is told for how long it had better stay away.
+
+    Cancelling leaves those open that have not had their turn.
+    """
+    begun = trio.current_time()
+    spread = max(0.0, min(stagger, _FOR_ENDING * (deadline - begun)))
+    for number, end in enumerate(ends):
+        if spread:
+            await trio.sleep_until(begun + spread * number / len(ends))
+        away = (stagger - spread) * number / len(ends)
+        end("shutdown", retry_after=away if away > 0 else None)
+    await trio.lowlevel.checkpoint()
 
 
 class Transport(abc.ABC):

@@ -55,8 +55,8 @@ async def serve_lines(
 
     * When the client ends its stream, open subscriptions end without a word, and requests that
       were read before get up to `grace` seconds to be answered.
-    * When `drain` is set nothing more is read, `Handler.drain` is called, each subscription gets
-      its result followed by ``notifications/cancelled``, and requests get up to `grace` seconds.
+    * When `drain` is set nothing more is read, each subscription gets its result followed by
+      ``notifications/cancelled``, and requests get up to `grace` seconds.
     * When the client no longer takes what is written, everything ends at once.
 
     The streams are not closed. Cancelling ends the requests; this client's subscriptions get
@@ -105,6 +105,8 @@ class _LineExchange(abc.Exchange):
         if self.is_open and self.is_listen and not self.acknowledged:
             self.acknowledged = True
             self._connection.admitted -= 1
+            if self._connection.ending:
+                abc.end_exchange(self, "shutdown")
         return self.is_open
 
     def may_reply(self) -> bool:
@@ -146,6 +148,7 @@ class _Connection:
         # Only str and int are ids, no bool and no float: keys that are equal are the same id.
         self.open: dict[jsonrpc.RequestId, _LineExchange] = {}
         self.admitted = 0
+        self.ending = False
         self.changed = trio.Event()
         self._handler = handler
         self._max_in_flight = max_in_flight
@@ -177,7 +180,8 @@ class _Connection:
                     raise
                 if drain is not None and drain.is_set():
                     with trio.move_on_after(grace):
-                        await self._drain(grace)
+                        await self._end_gracefully()
+                        await self._finish()
                 else:
                     self._end_subscriptions()
                     with trio.move_on_after(grace):
@@ -292,21 +296,11 @@ class _Connection:
                 line_exchange.end()
                 line_exchange.scope.cancel("the client has ended the connection")
 
-    async def _drain(self, grace: float) -> None:
-        """End every subscription with its result, and let requests finish."""
-        try:
-            await self._handler.drain(trio.current_time() + grace)
-        except Exception:
-            logger.exception("draining failed")
-        await self._finish()
-
     async def _end_gracefully(self) -> None:
         """End the subscriptions of this connection with their results, and write these."""
-        ending = []
-        for line_exchange in list(self.open.values()):
-            if line_exchange.end_gracefully is not None:
-                line_exchange.end_gracefully("shutdown")
-                ending.append(line_exchange)
+        self.ending = True
+        exchanges = list(self.open.values())
+        ending = [each for each in exchanges if abc.end_exchange(each, "shutdown")]
         while any(line_exchange.is_open for line_exchange in ending):
             await self._wait_for_change()
         await self.writer.flush()

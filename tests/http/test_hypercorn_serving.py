@@ -23,6 +23,7 @@ from mcp_trio.http._hypercorn_connection import HardenedConnection
 from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.exchange import HttpExchange
 from mcp_trio.http.hypercorn import serve_hypercorn
+from mcp_trio.transports.abc import EndGracefully
 
 pytestmark = pytest.mark.usefixtures("host")
 on_hypercorn = pytest.mark.parametrize("host", ["hypercorn"], indirect=True)
@@ -360,7 +361,6 @@ async def test_stopping_ends_each_stream_with_its_result() -> None:
         assert (await two.event())["id"] == "two"
         assert await one.read_chunk() == b""
         assert await one.eof() == b""
-        assert server.handler.drained == 1
         assert trio.current_time() - begun < 1
 
 
@@ -418,16 +418,89 @@ async def test_stopping_is_bounded_whatever_clients_do(how: str) -> None:
         assert trio.current_time() - begun < 1.5
 
 
-async def test_a_handler_that_cannot_be_drained_does_not_stop_the_stopping(
+async def test_a_stream_that_cannot_be_ended_does_not_stop_the_stopping(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Broken(FakeHandler):
-        async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-            raise RuntimeError("no")
+    def broken(reason: str, *, retry_after: float | None = None) -> None:
+        raise RuntimeError("no")
 
-    async with running(Broken()) as server, server.connect() as peer:
-        await peer.request(post("tools/list"))
-    assert "could not be drained" in caplog.text
+    async with running(drain_grace=0.3) as server, server.connect() as peer:
+        await peer.listen()
+        server.handler.exchanges[0].end_gracefully = broken
+        server.stop.set()
+        await until(lambda: server.handler.cancelled == 1, 3)
+    assert "could not be ended" in caplog.text
+
+
+async def test_the_ends_of_streams_are_staggered() -> None:
+    """Evenly, and so that there is time left; the rest of it is what clients are told."""
+    async with (
+        running(drain_grace=0.8, drain_stagger=6.0) as server,
+        server.connect() as one,
+        server.connect() as two,
+        server.connect() as three,
+    ):
+        for peer in (one, two, three):
+            await peer.listen()
+        begun, told, at = trio.current_time(), [], []
+
+        def noting(end: EndGracefully) -> EndGracefully:
+            def note(reason: str, *, retry_after: float | None = None) -> None:
+                told.append(retry_after)
+                at.append(trio.current_time() - begun)
+                end(reason, retry_after=retry_after)
+
+            return note
+
+        for exchange in server.handler.exchanges:
+            assert exchange.end_gracefully is not None
+            exchange.end_gracefully = noting(exchange.end_gracefully)
+        server.stop.set()
+        for peer in (one, two, three):
+            assert (await peer.event())["id"] == 1
+        assert at == pytest.approx([0.0, 0.2, 0.4], abs=0.1)
+        assert told == [None, pytest.approx(1.8, abs=0.01), pytest.approx(3.6, abs=0.01)]
+
+
+async def test_a_stop_does_not_wait_for_turns_that_nobody_takes() -> None:
+    async with running(drain_grace=20.0, drain_stagger=10.0) as server:
+        async with server.connect() as one, server.connect() as two:
+            await one.listen()
+            await two.listen()
+            server.stop.set()
+            assert (await one.event())["id"] == 1
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 2
+
+
+async def test_a_subscription_that_is_opened_while_the_server_stops_ends_at_once() -> None:
+    """S-81: its request was on the way; it is acknowledged and gets its result."""
+    data = post(LISTEN, notifications={})
+    async with running() as server, server.connect() as peer:
+        await peer.stream.send_all(data[:-2])
+        await trio.sleep(0.05)
+        server.stop.set()
+        await trio.sleep(0.05)
+        await peer.stream.send_all(data[-2:])
+        assert (await peer.head()).status == 200
+        await peer.event()
+        assert (await peer.event())["id"] == 1
+        assert await peer.read_chunk() == b""
+
+
+async def test_one_handler_on_two_hosts_one_of_which_stops() -> None:
+    """Only its streams end. The other goes on, and so can the first, again."""
+    handler = FakeHandler()
+    async with running(handler) as stays, stays.connect() as staying:
+        await staying.listen("stays")
+        for _ in range(2):
+            async with running(handler) as stops, stops.connect() as stopping:
+                await stopping.listen("stops")
+                stops.stop.set()
+                assert (await stopping.event())["id"] == "stops"
+                await until(lambda: len(handler.streams) == 1)
+        handler.publish()
+        assert (await staying.event())["method"] == "notifications/tools/list_changed"
 
 
 # What it is given

@@ -1,6 +1,5 @@
 """What the tests of the HTTP server side share: a handler to serve, and a client made of bytes."""
 
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -60,7 +59,6 @@ class FakeHandler:
         self.exchanges: list[Exchange] = []
         self.requests: list[jsonrpc.Request] = []
         self.cancelled = 0
-        self.drained = 0
         self.draining = False
         self.graceful = True
         self.notified: list[jsonrpc.Notification] = []
@@ -86,7 +84,7 @@ class FakeHandler:
             return jsonrpc.error_reply(request_id, errors.ServerBusy("full", retry_after=2.5))
         send, receive = trio.open_memory_channel[bytes](1000)
         if self.graceful:
-            exchange.end_gracefully = lambda reason: send.close()
+            exchange.end_gracefully = lambda reason, **_: send.close()
         with send, receive:
             self.streams.append(send)
             self.exchanges.append(exchange)
@@ -118,14 +116,6 @@ class FakeHandler:
 
     def notify(self, notification: jsonrpc.Notification) -> None:
         self.notified.append(notification)
-
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-        self.drained += 1
-        self.draining = True
-        for stream in self.streams:
-            stream.close()
-        with contextlib.suppress(trio.TooSlowError):
-            await until(lambda: not self.streams, deadline - trio.current_time())
 
     def publish(self, frame: bytes = b"") -> None:
         """Write a frame to every subscription."""

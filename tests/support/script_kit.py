@@ -135,9 +135,6 @@ class MemoryStage(Stage):
     def notify(self, notification: jsonrpc.Notification) -> None:
         """Nothing is done about it."""
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-        """Nobody asks for it."""
-
     async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
         """Read lines of the script until one of them is the response."""
         send, receive = trio.open_memory_channel[Frame](0)

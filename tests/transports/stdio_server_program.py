@@ -30,9 +30,6 @@ class Program:
 
     def notify(self, notification: jsonrpc.Notification) -> None: ...
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-        self.draining.set()
-
     async def echo(self, params: dict[str, Any], exchange: abc.Exchange) -> dict[str, Any]:
         return {"data": params.get("data")}
 
@@ -47,7 +44,7 @@ class Program:
         return {}
 
     async def listen(self, params: dict[str, Any], exchange: abc.Exchange) -> dict[str, Any]:
-        exchange.end_gracefully = lambda _reason: self.draining.set()
+        exchange.end_gracefully = lambda _reason, **_: self.draining.set()
         await exchange.send(jsonrpc.encode_notification("ack"))
         await self.draining.wait()
         return {"done": True}

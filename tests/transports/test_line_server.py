@@ -55,10 +55,6 @@ class FakeServer:
         if notification.method == "boom":
             raise RuntimeError(notification.method)
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-        for listener in list(self.listeners.values()):
-            await listener.send(None)
-
     def publish(self, text: bytes = b"changed") -> None:
         for request_id, listener in self.listeners.items():
             params = {"text": text.decode(), "of": request_id}
@@ -75,7 +71,7 @@ class FakeServer:
         message.take_params()
         send, receive = trio.open_memory_channel[bytes | None](100)
         self.listeners[message.id] = send
-        exchange.end_gracefully = lambda _reason: send.send_nowait(None)
+        exchange.end_gracefully = lambda _reason, **_: send.send_nowait(None)
         try:
             await exchange.send(jsonrpc.encode_notification("ack", {"of": message.id}))
             while (frame := await receive.receive()) is not None:
@@ -409,14 +405,39 @@ async def test_a_drain_that_fails_is_logged(
 ) -> None:
     """W63: whatever goes wrong, the connection ends."""
 
-    class Undrainable(FakeServer):
-        async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
-            raise RuntimeError("cannot")
+    def broken(reason: str, *, retry_after: float | None = None) -> None:
+        raise RuntimeError("cannot")
 
-    async with open_raw_client(Undrainable()) as wire:
+    server = FakeServer()
+    async with open_raw_client(server) as wire:
+        await wire.send(listen(1))
+        await receive_within(wire)
+        server.exchanges[0].end_gracefully = broken
         wire.drain.set()
         await wire.ended.wait()
-    assert "draining failed" in caplog.text
+    assert "could not be ended" in caplog.text
+
+
+async def test_a_subscription_that_opens_during_a_drain_ends_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    """S-81: its request was read before, so it is acknowledged and gets its result."""
+    server = FakeServer()
+    async with open_raw_client(server) as wire:
+        opening = trio.Event()
+
+        async def late(message: jsonrpc.Request, exchange: abc.Exchange) -> Answer:
+            await opening.wait()
+            return await server.listen(message, exchange)
+
+        server.methods["subscriptions/listen"] = late
+        await wire.send(listen(1))
+        await trio.testing.wait_all_tasks_blocked()
+        wire.drain.set()
+        await trio.testing.wait_all_tasks_blocked()
+        opening.set()
+        assert (await receive_within(wire))["method"] == "ack"
+        assert (await receive_within(wire))["id"] == 1
 
 
 async def test_a_cancelled_connection_ends_its_subscriptions_gracefully(

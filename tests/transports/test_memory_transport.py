@@ -36,8 +36,6 @@ class Functions:
 
     def notify(self, notification: jsonrpc.Notification) -> None: ...
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None: ...
-
 
 async def echo(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
     return jsonrpc.result_reply(message.id, message.params)

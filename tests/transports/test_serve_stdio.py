@@ -297,8 +297,6 @@ class Echo:
 
     def notify(self, notification: jsonrpc.Notification) -> None: ...
 
-    async def drain(self, deadline: float, *, stagger: float = 0.0) -> None: ...
-
 
 @contextmanager
 def exchanged(*fds: int) -> Iterator[None]:
