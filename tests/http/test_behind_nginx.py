@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,14 +39,9 @@ async def behind_nginx(folder: Path) -> AsyncIterator[tuple[Running, Path]]:
     async with running() as server, trio.open_nursery() as nursery:
         (folder / "nginx.conf").write_text(configuration(folder, server.port))
         command = [str(NGINX), "-e", str(folder / "error.log"), "-p", str(folder)]
-        process = await nursery.start(
-            lambda task_status: trio.run_process(
-                [*command, "-c", str(folder / "nginx.conf")],
-                stderr=subprocess.DEVNULL,
-                check=False,
-                task_status=task_status,
-            )
-        )
+        command += ["-c", str(folder / "nginx.conf")]
+        run = partial(trio.run_process, command, stderr=subprocess.DEVNULL, check=False)
+        process = await nursery.start(run)
         try:
             await until((folder / "socket").exists)
             yield server, folder / "socket"
