@@ -2,9 +2,9 @@
 
     python examples/demo.py
 
-Starts `watch_folder.py` on a temporary folder, first over HTTP on Hypercorn and then over stdio,
-and shows an acknowledgement, changes with what was re-read, a burst that arrives as one event, and
-a graceful end. Exits 0 if all of that happened.
+Starts `watch_folder.py` on a temporary folder, over HTTP on Hypercorn, over HTTP natively and over
+stdio in turn, and shows an acknowledgement, changes with what was re-read, a burst that arrives as
+one event, and a graceful end. Exits 0 if all of that happened.
 """
 
 import signal
@@ -84,15 +84,15 @@ def wanted(folder: Path) -> SubscriptionFilter:
     )
 
 
-async def over_http(folder: Path) -> None:
-    """The server in a process of its own on Hypercorn; it is told to stop and says goodbye."""
-    command = [sys.executable, SERVER, folder, "--hypercorn", "127.0.0.1:0"]
+async def over_http(host: str, folder: Path) -> None:
+    """The server in a process of its own; it is told to stop and says goodbye."""
+    command = [sys.executable, SERVER, folder, f"--{host}", "127.0.0.1:0"]
     async with trio.open_nursery() as nursery:
         process: trio.Process = await nursery.start(
             partial(trio.run_process, command, stderr=subprocess.PIPE)
         )
         url = await read_url(process)
-        print(f"over HTTP, {url}")
+        print(f"over HTTP with --{host}, {url}")
         async with (
             open_http_client(url) as client,
             client.listen(wanted(folder)) as changes,
@@ -127,13 +127,13 @@ async def over_stdio(folder: Path) -> None:
 
 
 async def main() -> None:
-    """Run both halves, each on a folder of its own."""
-    for half in (over_http, over_stdio):
+    """Run all of it, each time on a folder of its own."""
+    for part in (partial(over_http, "hypercorn"), partial(over_http, "http"), over_stdio):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name).resolve()  # noqa: ASYNC240 -- nobody waits for this disk
             (folder / "note.txt").write_text("the first line")
             with trio.fail_after(20):
-                await half(folder)
+                await part(folder)
 
 
 if __name__ == "__main__":
