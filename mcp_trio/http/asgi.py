@@ -7,6 +7,7 @@ keep a quiet stream open.
 Source: specification, basic/transports/streamable-http.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, Unpack
 
@@ -17,8 +18,11 @@ from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions, HttpReques
 from mcp_trio.http.exchange import HttpExchange, RawHeaders
 from mcp_trio.protocol.headers import Headers
 from mcp_trio.transports.abc import Handler, end_exchange
+from mcp_trio.transports.lifespan import running
 
 __all__ = ["asgi_app"]
+
+logger = logging.getLogger("mcp_trio.http")
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -68,7 +72,7 @@ def asgi_app(
             else:
                 await _send_answer(send, Answer(404, [(b"content-length", b"0")]))
         elif scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _live(handler, receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close"})
@@ -83,12 +87,20 @@ def _path_below_mount(scope: Scope) -> str:
     return whole.removeprefix(scope.get("root_path", "")).rstrip("/")
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return  # noqa: ASYNC910 (after a message)
+async def _live(handler: Handler, receive: Receive, send: Send) -> None:
+    await receive()
+    stage = "startup"
+    try:
+        async with running(handler):
+            await send({"type": "lifespan.startup.complete"})
+            stage = "shutdown"
+            await receive()
+    except Exception as problem:
+        # How a host hears of it, and stops; the traceback goes to the log, not to the wire.
+        logger.exception("the lifespan failed on %s", stage)
+        await send({"type": f"lifespan.{stage}.failed", "message": str(problem)})
+    else:
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 async def _send_answer(send: Send, answer: Answer) -> None:

@@ -25,6 +25,7 @@ from mcp_trio.http._running import gc_thresholds_set, one_cause
 from mcp_trio.http.asgi import STREAMS, ASGIApp, Receive, Scope, Send, asgi_app
 from mcp_trio.http.endpoint import EndpointOptions
 from mcp_trio.transports.abc import Handler
+from mcp_trio.transports.lifespan import while_running
 
 __all__ = ["serve_hypercorn"]
 
@@ -37,6 +38,7 @@ CUT_GRACE: Final = 0.25
 logger = logging.getLogger("mcp_trio.http.hypercorn")
 
 
+@while_running
 async def serve_hypercorn(
     handler: Handler,
     config: Config | None = None,

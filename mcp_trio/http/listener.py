@@ -25,6 +25,7 @@ from mcp_trio.http._site import ConnectionLimits, Page, PrincipalOf, Site, text_
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions
 from mcp_trio.http.monitor import HttpMonitor
 from mcp_trio.transports.abc import Handler
+from mcp_trio.transports.lifespan import while_running
 
 __all__ = ["ListenerOptions", "serve_http"]
 
@@ -50,6 +51,7 @@ class ListenerOptions(EndpointOptions, total=False):
     """How long a connection may be open without a request, in seconds; by default 60."""
 
 
+@while_running
 async def serve_http(
     handler: Handler | Mapping[str, Handler],
     host: str | None = "127.0.0.1",

@@ -123,6 +123,11 @@ class Context:
         raw = self.meta.raw
         return {name: raw[name] for name in _TRACE if isinstance(raw.get(name), str)}
 
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan gave: `Server.lifespan`."""
+        return self.server.lifespan
+
     def require(self, *path: str) -> None:
         """Refuse the request unless the client declared a capability.
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final
 
 import attrs
@@ -16,6 +16,7 @@ from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
 from mcp_trio.server.core import CacheScope, Call, Core, cacheable, check_caching, encoded_reply
 from mcp_trio.server.handlers import Threads
+from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
@@ -90,6 +91,9 @@ class Server(Offers):
             front. Several processes that serve the same clients need the same. None makes one
             for this process.
         state_ttl: for how many seconds a client may take to answer.
+        lifespan: called with the server, gives an async context manager that is entered before
+            the first request and left after the last: for a database, a pool of connections, a
+            nursery for background tasks. What it gives is `Context.lifespan`.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -116,6 +120,7 @@ class Server(Offers):
         cache_scope: CacheScope = "private",
         state_keys: Sequence[bytes] | None = None,
         state_ttl: float = 3600.0,
+        lifespan: Callable[["Server"], AbstractAsyncContextManager[Any]] | None = None,
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
@@ -138,6 +143,7 @@ class Server(Offers):
         if title is not None:
             server_info["title"] = title
         self._instructions = instructions
+        self._lifespan = Lifespan(None if lifespan is None else lambda: lifespan(self))
         self._announcer = Announcer(self._publish_change)
         core = self._core = Core(
             result_meta={meta.META_SERVER_INFO: server_info},
@@ -266,6 +272,41 @@ class Server(Offers):
         )
 
     # What a transport calls
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Hold the server's lifespan open for a block.
+
+        Whatever serves the server does this by itself (`serve_stdio`, `serve_http`,
+        `serve_hypercorn`, `asgi_app`, `open_memory_client`), and all of them share one: the
+        first opens it, in its own task, and stays until the others have left before it closes
+        it. Enter it yourself around several of them to decide who that is, or to be ready before
+        they begin.
+
+        If the first is cancelled while others are inside, they get 30 s to leave.
+
+        Example:
+            ::
+
+                async with server.running() as state, trio.open_nursery() as nursery:
+                    nursery.start_soon(serve_http, server)
+                    nursery.start_soon(serve_stdio, server)
+
+        Returns:
+            The context manager; it gives what the lifespan gives, or None without one.
+
+        Raises:
+            Exception: whatever opening or closing the lifespan does.
+        """
+        return self._lifespan.running()
+
+    @property
+    def lifespan(self) -> Any:
+        """What the lifespan gave; None for a server without one.
+
+        Raises:
+            RuntimeError: it is not open; nobody serves the server.
+        """
+        return self._lifespan.state
 
     @property
     def supported_versions(self) -> tuple[str, ...]:

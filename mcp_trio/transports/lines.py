@@ -19,6 +19,7 @@ from mcp_trio.transports import abc
 from mcp_trio.transports._service import RateLimitedLog, Services, open_services
 from mcp_trio.transports._writer import Line, LineWriter
 from mcp_trio.transports.client_lines import LineTransport, open_line_transport
+from mcp_trio.transports.lifespan import while_running
 
 __all__ = [
     "DEFAULT_GRACE",
@@ -39,6 +40,7 @@ DEFAULT_MAX_IN_FLIGHT: Final = 1000
 logger = logging.getLogger("mcp_trio.transports")
 
 
+@while_running
 async def serve_lines(
     handler: abc.Handler,
     receive_stream: trio.abc.ReceiveStream,

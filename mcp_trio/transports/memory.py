@@ -14,6 +14,7 @@ from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.transports import abc
 from mcp_trio.transports._service import Services, open_services
+from mcp_trio.transports.lifespan import running
 
 __all__ = ["MemoryTransport", "open_memory_transport"]
 
@@ -28,7 +29,7 @@ More than a subscription's source has for closing (`subscriptions.stream.CLOSE_G
 async def open_memory_transport(
     handler: abc.Handler, *, principal: abc.Principal | None = None
 ) -> AsyncIterator["MemoryTransport"]:
-    """Connect to a handler in this program.
+    """Connect to a handler in this program, and hold its lifespan open.
 
     The requests are served by tasks that belong to this block. Leaving it, however that
     happens, cancels those that are still being served and waits until they have ended.
@@ -37,7 +38,7 @@ async def open_memory_transport(
         handler: the server.
         principal: who the server is told is asking.
     """
-    async with open_services() as services:
+    async with running(handler), open_services() as services:
         transport = MemoryTransport(handler, services, principal)
         try:
             yield transport

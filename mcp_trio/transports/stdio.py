@@ -20,6 +20,7 @@ from mcp_trio.transports._child import start_child
 from mcp_trio.transports._service import open_services
 from mcp_trio.transports._standard_streams import claim_standard_streams
 from mcp_trio.transports.client_lines import LineTransport
+from mcp_trio.transports.lifespan import while_running
 from mcp_trio.transports.lines import DEFAULT_GRACE, DEFAULT_MAX_IN_FLIGHT, serve_lines
 
 __all__ = ["open_stdio_transport", "serve_stdio"]
@@ -28,6 +29,7 @@ _GOODBYES: Final = 0.25
 """Seconds for the cancellations that are still to be written when a client's block is left."""
 
 
+@while_running
 async def serve_stdio(
     handler: abc.Handler,
     *,

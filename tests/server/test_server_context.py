@@ -1,5 +1,6 @@
 """Progress, log messages and publishing from handlers, and what they learn of the request."""
 
+import json
 import math
 import threading
 from typing import Any, get_args
@@ -278,7 +279,8 @@ async def test_no_log_after_the_answer(server: Server) -> None:
 
 async def test_a_level_that_is_none_is_refused(server: Server) -> None:
     """W83: "loud" is -32602."""
-    response = await ask(server, "tools/list", **{LOG_LEVEL: "loud"})
+    loud: dict[str, Any] = {LOG_LEVEL: "loud"}
+    response = await ask(server, "tools/list", **loud)
     assert response["error"]["code"] == errors.INVALID_PARAMS
 
 
@@ -293,8 +295,8 @@ async def test_the_trace_context_is_passed_through(server: Server) -> None:
         "tracestate": 5,
         "other": "x",
     }
-    exchange = Recorder()
-    response = await ask(server, "tools/call", {"name": "work"}, exchange=exchange, **traced)
+    asked = request("tools/call", {"name": "work"}, **traced)
+    response = json.loads((await server.handle(asked, Recorder())).frame)
     assert response["result"]["structuredContent"] == {
         "traceparent": "00-0af7-b7-01",
         "baggage": "a=1",
