@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 import os
+import select
 from contextlib import suppress
 from typing import Any, Final
 
@@ -128,9 +129,20 @@ class Connection:
                 await self._stream.aclose()
 
     def close_if_idle(self) -> None:
-        """Close the connection if it carries no request."""
-        if self._idle:
+        """Close the connection if it carries no request, and none has come in this moment."""
+        if self._idle and not self._has_come():
             self._life.cancel()
+
+    def _has_come(self) -> bool:
+        """Whether there is something to read; it gets a second to be a request."""
+        if self._fd is None:
+            return False
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        if not poll.poll(0):
+            return False
+        self._life.deadline = trio.current_time() + LINGER
+        return True
 
     @property
     def bytes_written(self) -> int:
@@ -228,7 +240,8 @@ class Connection:
                 data = data.lstrip(b"\r\n")
         request: Request | None = read_plain(data, site.limits.max_head, self._need)
         if request is None:
-            self._life.deadline = trio.current_time() + site.limits.head_timeout
+            seconds = LINGER if site.closing else site.limits.head_timeout
+            self._life.deadline = trio.current_time() + seconds
             request = await read_parsed(data, site.limits.max_head, self._need, self._send_continue)
         if request.whole is None:
             self._life.deadline = math.inf

@@ -1,5 +1,7 @@
 """The connections that a server has open, whichever it is, and what any of them may take."""
 
+import contextlib
+import socket
 from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -14,6 +16,7 @@ __all__ = [
     "Connections",
     "OpenConnection",
     "forget_frames",
+    "notice_absence",
 ]
 
 MAX_RECEIVE: Final = 64 * 1024
@@ -22,6 +25,14 @@ MAX_WAITING: Final = 256 * 1024
 LINGER: Final = 1.0
 """Seconds for which what a refused client still sends is read, so that it sees the refusal."""
 MAX_LINGER: Final = 1024 * 1024
+
+_KEEPALIVE: Final = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPINTVL", 15),
+    ("TCP_KEEPCNT", 4),
+    ("TCP_USER_TIMEOUT", 120_000),
+)
+"""Seconds, seconds, probes, milliseconds, as the kernel counts them."""
 
 GONE: Final = (
     OSError,
@@ -95,3 +106,18 @@ def forget_frames(problem: BaseException | None) -> None:
     while problem is not None:
         problem.__traceback__ = None
         problem = problem.__cause__ or problem.__context__
+
+
+def notice_absence(sock: socket.socket | trio.socket.SocketType) -> None:
+    """Have the kernel end a connection in two minutes whose peer has vanished without a word.
+
+    Set on a socket that listens, it holds for what is accepted from it.
+    """
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE:
+            option = getattr(socket, name, None)
+            if option is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)

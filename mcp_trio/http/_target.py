@@ -1,7 +1,5 @@
 """Where an HTTP client's requests go: its URL, taken apart once, and a connection to there."""
 
-import contextlib
-import socket
 import ssl
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -11,15 +9,13 @@ import trio
 
 from mcp_trio import errors
 from mcp_trio.http import _wire
+from mcp_trio.http._connections import notice_absence
 
 __all__ = ["Target", "connect", "parse_url"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNTOUCHED: Final = "/%:@!$&'()*+,;=~-._?"
 """What may stand in a path or query; `%` too, because what is encoded already stays as it is."""
-
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""Seconds, seconds, probes: a peer that vanished without a word is noticed in two minutes."""
 
 
 @attrs.frozen
@@ -114,7 +110,7 @@ async def _connect(target: Target, ssl_context: ssl.SSLContext | None) -> _wire.
         raise errors.ConnectionLost(
             f"cannot connect to {target}: {getattr(cause, 'strerror', None) or cause}"
         ) from cause
-    _keep_alive(tcp.socket)
+    notice_absence(tcp.socket)
     if not target.secure:
         return _wire.HttpConnection(tcp, tcp.socket, str(target))
     tls = trio.SSLStream(
@@ -147,12 +143,3 @@ def _leaf(problem: OSError) -> BaseException:
     while isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     return cause
-
-
-def _keep_alive(sock: trio.socket.SocketType) -> None:
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            option = getattr(socket, name, None)
-            if option is not None:
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -54,8 +54,9 @@ def asgi_app(
         handler: the server.
         path: where the MCP endpoint is.
         options: `allowed_hosts` and `allowed_origins` (sequences of str; by default this
-            machine's own names), `max_body` (bytes; by default 4 MiB), `body_timeout` (seconds;
-            by default 30) and `keepalive` (seconds without a write after which a stream gets a
+            machine's own names), `max_body` (bytes; by default 4 MiB), `max_arriving` (bytes of
+            all bodies that are arriving; by default 256 MiB), `body_timeout` (seconds; by
+            default 30) and `keepalive` (seconds without a write after which a stream gets a
             comment; by default 15, and `math.inf` for never).
 
     Raises:

@@ -35,7 +35,10 @@ from mcp_trio.transports.abc import Handler, Principal, call_handler, notify_han
 __all__ = ["Answer", "Call", "Endpoint", "EndpointOptions", "HttpRequest"]
 
 MAX_BODY: Final = 4 * 1024 * 1024
+MAX_ARRIVING: Final = 256 * 1024 * 1024
 BODY_TIMEOUT: Final = 30.0
+MAX_DIGITS: Final = 20
+"""Of a length; Python refuses to read thousands, and would take its time over hundreds."""
 
 NO_HEADERS: Final = Headers()
 
@@ -51,6 +54,9 @@ class EndpointOptions(TypedDict, total=False):
     """Origins whose web pages may call, or hosts of such; by default those of this machine."""
     max_body: int
     """How large a request's body may be, in bytes; by default 4 MiB."""
+    max_arriving: int
+    """How large all bodies together may be that are still arriving, in bytes; by default 256 MiB.
+    A request over it is answered with 503."""
     body_timeout: float
     """How long a request's body may take to arrive, in seconds; by default 30."""
     keepalive: float
@@ -118,6 +124,7 @@ class Endpoint:
         allowed_hosts: Sequence[str] = hosts.LOOPBACK,
         allowed_origins: Sequence[str] = hosts.LOOPBACK,
         max_body: int = MAX_BODY,
+        max_arriving: int = MAX_ARRIVING,
         body_timeout: float = BODY_TIMEOUT,
     ) -> None:
         for option in (allowed_hosts, allowed_origins):
@@ -127,6 +134,8 @@ class Endpoint:
         self._allowed_hosts = tuple(allowed_hosts)
         self._allowed_origins = tuple(allowed_origins)
         self._max_body = max_body
+        self._max_arriving = max_arriving
+        self._arriving = 0
         self._body_timeout = body_timeout
         # A mistake in what is allowed is found here, not with the first request.
         hosts.allowed_host("localhost", self._allowed_hosts)
@@ -203,21 +212,32 @@ class Endpoint:
 
     async def _read_body(self, request: HttpRequest) -> bytes:
         declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._max_body:
+        if declared.isdecimal() and int(declared[:MAX_DIGITS]) > self._max_body:
             raise _RefusedError(413, f"the body has more than {self._max_body} bytes")
         if request.whole is not None:
             return request.whole  # noqa: ASYNC910 (it is all here)
-        pieces: list[bytes] = []
-        size = 0
-        with trio.move_on_after(self._body_timeout) as scope:
-            while piece := await request.read():
-                size += len(piece)
-                if size > self._max_body:
-                    raise _RefusedError(413, f"the body has more than {self._max_body} bytes")
-                pieces.append(piece)
+        body: bytes | bytearray = b""
+        try:
+            with trio.move_on_after(self._body_timeout) as scope:
+                while piece := await request.read():
+                    self._arriving += len(piece)
+                    # Most come in one piece, and some in thousands.
+                    if not body:
+                        body = piece
+                    elif isinstance(body, bytes):
+                        body = bytearray(body + piece)
+                    else:
+                        body += piece
+                    if len(body) > self._max_body:
+                        raise _RefusedError(413, f"the body has more than {self._max_body} bytes")
+                    if self._arriving > self._max_arriving:
+                        retry = (b"retry-after", b"1")
+                        raise _RefusedError(503, "too much is arriving at once", retry)
+        finally:
+            self._arriving -= len(body)
         if scope.cancelled_caught:
             raise _RefusedError(408, f"the body took more than {self._body_timeout} seconds")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return bytes(body)
 
     def _check_request(self, request: jsonrpc.Request, headers: Headers) -> None:
         supported = self._handler.supported_versions

@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from mcp_trio.http._connection import serve_connection
+from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._heads import Request
 from mcp_trio.http._keepalive import take_keepalive
 from mcp_trio.http._running import gc_thresholds_set, one_cause
@@ -139,6 +140,8 @@ async def serve_http(
         stack.enter_context(gc_thresholds_set(gc_thresholds))
         bound = await _open_listeners(host, port, unix_socket, listeners)
         stack.enter_context(_closing(bound))
+        for listener in bound:
+            notice_absence(listener.socket)
         if unix_socket is not None and listeners is None:
             stack.enter_context(_unlinking(unix_socket))
         stack.enter_context(_counting(monitor, site))

@@ -14,6 +14,7 @@ import pytest
 import trio
 from http_kit import LISTEN, FakeHandler, Peer, note, post, running, until
 
+from mcp_trio.http._site import Site
 from mcp_trio.http.listener import serve_http
 from mcp_trio.http.monitor import HttpMonitor, HttpStatistics
 
@@ -257,6 +258,89 @@ async def test_a_slow_head_is_cut_though_the_connection_may_be_idle_for_long() -
         assert (await peer.request(b"\r\n\r\n" + post("tools/list"))).status == 200
         await peer.stream.send_all(b"POST /mcp HT")
         assert await peer.eof() == b""
+
+
+async def test_all_bodies_together_have_a_limit() -> None:
+    """So that many clients cannot do what one must not: those over it are told to come again."""
+    part, rest = post("tools/list", padding=300_000)[:-1], post("tools/list", padding=300_000)[-1:]
+    async with running(max_arriving=500_000) as server, server.connect() as one:
+        await one.stream.send_all(part)
+        await trio.sleep(0.05)
+        async with server.connect() as two:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await two.stream.send_all(part)
+            response = await two.response()
+            assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert (await one.request(rest)).status == 200
+        async with server.connect() as three:
+            assert (await three.request(part + rest)).status == 200
+
+
+async def test_the_kernel_looks_after_clients_that_vanish() -> None:
+    async with running() as server, server.connect() as peer:
+        await peer.listen()
+        sock = server.handler.exchanges[0]._response._connection._socket  # type: ignore[attr-defined]
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
+
+
+# Stopping
+
+
+async def test_requests_behind_a_stream_that_a_drain_ends_are_answered_or_refused() -> None:
+    """The first is answered with `Connection: close`: what is behind it can be sent again."""
+    async with running() as server, server.connect() as peer:
+        await peer.listen(1)
+        await peer.stream.send_all(post("tools/list", 2) + post("tools/list", 3))
+        await trio.sleep(0.05)
+        server.stop.set()
+        assert (await peer.event())["id"] == 1
+        assert await peer.read_chunk() == b""
+        response = await peer.response()
+        assert response.json()["id"] == 2
+        assert response.headers["connection"] == "close"
+        assert await peer.eof() == b""
+
+
+async def test_requests_behind_a_call_that_a_drain_waits_for_can_be_sent_again() -> None:
+    slow = post("tools/call", 1, name="slow", arguments={"seconds": 0.2})
+    async with running() as server, server.connect() as peer:
+        await peer.stream.send_all(slow + post("tools/list", 2))
+        await trio.sleep(0.05)
+        server.stop.set()
+        response = await peer.response()
+        assert (response.json()["id"], response.headers["connection"]) == (1, "close")
+        assert await peer.eof() == b""
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_request_that_comes_as_a_drain_begins_is_answered(
+    monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    """A client cannot know whether a request was served that is met by a reset."""
+    async with running() as server, server.connect() as peer, server.connect() as idle:
+        await peer.request(post("tools/list"))
+        await idle.request(post("tools/list"))
+        close_idle = Site.close_idle
+
+        def send_and_close(site: Site) -> None:
+            data = post("tools/list", 5)
+            os.write(peer.stream.socket.fileno(), data if complete else data[:20])
+            close_idle(site)
+
+        monkeypatch.setattr(Site, "close_idle", send_and_close)
+        begun = trio.current_time()
+        server.stop.set()
+        if complete:
+            response = await peer.response()
+            assert (response.json()["id"], response.headers["connection"]) == (5, "close")
+        assert await peer.eof() == b""
+        assert await idle.eof() == b""
+        assert trio.current_time() - begun < 1.5
+
+
+# Reading
 
 
 async def test_a_bad_chunk_is_refused_wherever_it_comes() -> None:
