@@ -11,7 +11,18 @@ from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.hypercorn import serve_hypercorn
 from mcp_trio.http.listener import serve_http
 from mcp_trio.server.context import Context
+from mcp_trio.server.dependencies import Depends
 from mcp_trio.server.limits import Limits
+from mcp_trio.server.questions import (
+    Accepted,
+    Declined,
+    Dismissed,
+    Elicit,
+    ElicitUrl,
+    InputRequired,
+    ListRoots,
+    Sample,
+)
 from mcp_trio.server.server import Server
 from mcp_trio.subscriptions.events import (
     PromptsListChanged,
@@ -26,14 +37,23 @@ from mcp_trio.testing import open_memory_client
 from mcp_trio.transports.stdio import serve_stdio
 
 __all__ = [
+    "Accepted",
     "Client",
     "Context",
+    "Declined",
+    "Depends",
+    "Dismissed",
+    "Elicit",
+    "ElicitUrl",
     "Hub",
+    "InputRequired",
     "Limits",
+    "ListRoots",
     "PromptsListChanged",
     "ResourceUpdated",
     "ResourcesListChanged",
     "Resync",
+    "Sample",
     "Server",
     "Subscription",
     "SubscriptionEnd",

@@ -4,9 +4,11 @@
 learns of its request and asks its client, and `Limits` bounds how much one server takes on. The
 questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer is `Accepted`,
 `Declined` or `Dismissed`; and `InputRequired` is what a handler returns to ask step by step.
+`Depends` marks a parameter that the server fills.
 """
 
 from mcp_trio.server.context import Context
+from mcp_trio.server.dependencies import Depends
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.questions import (
     Accepted,
@@ -27,6 +29,7 @@ __all__ = [
     "Answer",
     "Context",
     "Declined",
+    "Depends",
     "Dismissed",
     "Elicit",
     "ElicitUrl",

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 import attrs
@@ -9,6 +10,7 @@ import attrs
 from mcp_trio import codec, errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.context import Context
+from mcp_trio.server.dependencies import provide
 from mcp_trio.server.handlers import Handler, Threads
 from mcp_trio.server.inputs import Asked, Inputs, NeedsInput, came_with_inputs
 from mcp_trio.server.questions import InputRequired
@@ -150,16 +152,22 @@ async def run_handler(handler: Handler, keywords: dict[str, Any], call: Call, co
 
     Raises whatever the handler does. Cancelling cancels the handler, or abandons its thread.
     """
-    wants = handler.shape.context
-    if wants is None:
+    shape = handler.shape
+    if shape.context is None and not shape.dependencies:
         inputs = Inputs(call, core) if came_with_inputs(call.params) else None
         value = await handler.run(keywords, core.threads)
     else:
         inputs = Inputs(call, core)
         context = Context(call.server, call.request_id, call.meta, call.exchange, inputs)
-        keywords[wants] = context
+        if shape.context is not None:
+            keywords[shape.context] = context
         try:
-            value = await handler.run(keywords, core.threads)
+            if shape.dependencies:
+                async with AsyncExitStack() as stack:
+                    await provide(handler, keywords, context, stack, {})
+                    value = await handler.run(keywords, core.threads)
+            else:
+                value = await handler.run(keywords, core.threads)
         except NeedsInput:
             return inputs.required()  # noqa: ASYNC910
         except BaseExceptionGroup as group:

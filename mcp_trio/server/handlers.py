@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from mcp_trio.server.context import Context
+from mcp_trio.server.dependencies import dependency_of
 from mcp_trio.server.fields import MISSING, Field
 
 __all__ = ["Handler", "Shape", "Threads", "handler_of"]
@@ -30,6 +31,7 @@ class Shape:
         context: the parameter that wants the `Context`, if there is one.
         fields: the parameters that a client fills, in order.
         extra: the annotation of ``**keywords``, or `MISSING`.
+        dependencies: the parameters that functions of the server fill, and these functions.
         positional: the names that positional arguments would fill, in order.
         unnamed: those that must be filled and cannot be by name: fine while something is bound
             to them, as to the ``self`` of a method.
@@ -39,6 +41,7 @@ class Shape:
     context: str | None = None
     fields: tuple[Field, ...] = ()
     extra: Any = MISSING
+    dependencies: "tuple[tuple[str, Handler], ...]" = ()
     positional: tuple[str, ...] = ()
     unnamed: frozenset[str] = frozenset()
 
@@ -49,6 +52,7 @@ class Shape:
             self,
             context=None if self.context in bound else self.context,
             fields=tuple(field for field in self.fields if field.name not in bound),
+            dependencies=tuple(item for item in self.dependencies if item[0] not in bound),
             positional=self.positional[positional:],
             unnamed=self.unnamed - bound,
         )
@@ -155,6 +159,7 @@ def _inspect(function: Callable[..., Any]) -> Shape:
     hints = _hints(function, name)
     context: str | None = None
     fields = []
+    dependencies = []
     extra: Any = MISSING
     positional = []
     unnamed = set()
@@ -176,10 +181,30 @@ def _inspect(function: Callable[..., Any]) -> Shape:
                 raise TypeError(f"{name}: two parameters ask for the context")
             context = parameter.name
             continue
+        depends = dependency_of(annotation)
+        if depends is not None:
+            dependencies.append((parameter.name, _dependency(depends.make, name)))
+            continue
         default = MISSING if parameter.default is parameter.empty else parameter.default
         fields.append(Field(parameter.name, annotation, default))
     is_async = inspect.iscoroutinefunction(function)
-    return Shape(is_async, context, tuple(fields), extra, tuple(positional), frozenset(unnamed))
+    return Shape(
+        is_async,
+        context,
+        tuple(fields),
+        extra,
+        tuple(dependencies),
+        tuple(positional),
+        frozenset(unnamed),
+    )
+
+
+def _dependency(make: Callable[..., Any], name: str) -> Handler:
+    handler = handler_of(make)
+    for field in handler.shape.fields:
+        if field.default is MISSING:
+            raise TypeError(f"{name}: nothing fills {field.name!r} of {_name(make)}")
+    return handler
 
 
 def _name(function: Callable[..., Any]) -> str:
