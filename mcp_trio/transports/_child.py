@@ -13,6 +13,7 @@ from typing import Final
 import trio
 
 from mcp_trio import errors
+from mcp_trio.transports._process_group import ProcessGroup, fate_of
 
 __all__ = ["STDERR_TAIL", "Child", "StderrTail", "start_child"]
 
@@ -20,10 +21,6 @@ STDERR_TAIL: Final = 64 * 1024
 """How many bytes of the child's standard error are kept, for error messages."""
 _SHOWN: Final = 2000
 """How many of them an error message shows."""
-_LEFTOVERS: Final = 0.25
-"""Seconds that helper processes get after SIGTERM, when the server itself has ended already."""
-_KILLED: Final = 0.1
-"""Seconds for them to vanish after SIGKILL. Where nobody reaps orphans, they never do."""
 _REAPED: Final = 1.0
 """Seconds to wait for a process to vanish that has been killed."""
 
@@ -66,8 +63,7 @@ class Child:
         self.tail = StderrTail()
         self._stderr: trio.abc.ReceiveStream = process.stderr
         self._process = process
-        # The leader of a session has its group's number, and keeps it even when it has ended.
-        self._group = process.pid
+        self._group = ProcessGroup(process.pid)
         self._name = name
         self._on_stderr = on_stderr
         self._stderr_ended = trio.Event()
@@ -102,12 +98,7 @@ class Child:
         status = self._process.poll()
         if status is None:
             return "has closed its output, though it is still running"
-        if status >= 0:
-            return f"has exited with status {status}"
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
+        return fate_of(status)
 
     async def stop(self, grace: float) -> None:
         """End the process and all that it started, and wait until it has gone.
@@ -120,45 +111,23 @@ class Child:
         with trio.move_on_after(grace):
             await self._process.wait()
         if self._process.poll() is None:
-            self._signal(signal.SIGTERM)
+            self._group.signal(signal.SIGTERM)
             with trio.move_on_after(grace):
                 await self._process.wait()
         if self._process.poll() is None:
-            self._signal(signal.SIGKILL)
+            self._group.signal(signal.SIGKILL)
             with trio.move_on_after(_REAPED):
                 await self._process.wait()
         if self._process.poll() is None:
-            logger.error("the server %s cannot be killed (process %d)", self._name, self._group)
+            pid = self._process.pid
+            logger.error("the server %s cannot be killed (process %d)", self._name, pid)
         else:
-            await self._sweep()
+            await self._group.sweep()
 
     async def close(self) -> None:
         """Close the pipes that are read. To be called when nothing is to be read any more."""
         await trio.aclose_forcefully(self.stdout)
         await trio.aclose_forcefully(self._stderr)
-
-    async def _sweep(self) -> None:
-        """End what the server has left behind in its group."""
-        for number, seconds in ((signal.SIGTERM, _LEFTOVERS), (signal.SIGKILL, _KILLED)):
-            if not self._signal(number):
-                break
-            with trio.move_on_after(seconds):
-                while True:  # there is nothing to wait on: they are no children of ours
-                    await trio.sleep(0.01)
-                    if not self._signal(0):
-                        break
-        await trio.lowlevel.checkpoint()
-
-    def _signal(self, number: int) -> bool:
-        """Signal the whole group; whether there was anybody in it."""
-        try:
-            os.killpg(self._group, number)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            # Those left have become another user. There is nothing that we could do to them.
-            return False
-        return True
 
 
 async def start_child(
