@@ -24,6 +24,7 @@ RULES: dict[str, set[str]] = {
     "http": _WIRE | {"transports.abc", "transports.lifespan"},
     "server": _WIRE | {"subscriptions", "transports.abc"},
     "client": _WIRE | {"subscriptions", "transports.abc"},
+    "workers": {"errors", "transports"},
     "testing": _WIRE | {"subscriptions", "transports", "http", "server", "client"},
     "__init__": _WIRE | {"subscriptions", "transports", "http", "server", "client", "testing"},
 }

@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -45,6 +45,7 @@ async def serve_hypercorn(
     *,
     path: str = "/mcp",
     app: ASGIApp | None = None,
+    listeners: Sequence[socket.socket] | None = None,
     handle_signals: bool = False,
     shutdown_trigger: Callable[[], Awaitable[object]] | None = None,
     drain_grace: float = 2.0,
@@ -79,6 +80,8 @@ async def serve_hypercorn(
         path: where the MCP endpoint is.
         app: an ASGI application that mounts `asgi_app(handler)` among other things, to serve
             instead; then `path` and `options` have no effect.
+        listeners: sockets to listen on, instead of what the configuration binds; they have to be
+            bound, and are closed in the end. With a certificate all of them speak TLS.
         handle_signals: whether SIGTERM and SIGINT stop the server. Only in the main thread.
         shutdown_trigger: what to wait for before stopping.
         drain_grace: how long stopping may take, in seconds.
@@ -112,9 +115,9 @@ async def serve_hypercorn(
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
-        listeners = stack.enter_context(contextlib.closing(_Listeners(settings)))
+        bound = stack.enter_context(contextlib.closing(_Listeners(settings, listeners)))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run, listeners, app is not None)
+            nursery.start_soon(server.run, bound, app is not None)
             try:
                 await server.ready.wait()
                 if handle_signals:
@@ -122,7 +125,7 @@ async def serve_hypercorn(
                     nursery.start_soon(server.obey_signals, stack.enter_context(receiver))
                 if shutdown_trigger is not None:
                     nursery.start_soon(server.stop_after, shutdown_trigger)
-                task_status.started(listeners.addresses)
+                task_status.started(bound.addresses)
                 await server.done.wait()
             finally:
                 server.stop()
@@ -228,12 +231,16 @@ class _Server:
 
 
 class _Listeners:
-    """The sockets that the configuration names, bound and listening."""
+    """The sockets that the configuration names, or those given, listening."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, given: Sequence[socket.socket] | None) -> None:
         context = config.create_ssl_context()
-        sockets = _bind(config)
-        self._sockets = [*sockets.secure_sockets, *sockets.insecure_sockets]
+        if given is None:
+            sockets = _bind(config)
+            self._sockets = [*sockets.secure_sockets, *sockets.insecure_sockets]
+            secure = sockets.secure_sockets
+        else:
+            self._sockets = secure = list(given)
         self.listeners: list[trio.abc.Listener[Any]] = []
         self.addresses: list[str] = []
         try:
@@ -241,7 +248,7 @@ class _Listeners:
                 sock.listen(config.backlog)
                 plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
                 name, scheme = repr_socket_addr(sock.family, sock.getsockname()), "http"
-                if context is not None and sock in sockets.secure_sockets:
+                if context is not None and sock in secure:
                     scheme = "https"
                     self.listeners.append(trio.SSLListener(plain, context, https_compatible=True))
                 else:
