@@ -22,6 +22,7 @@ class MemoryBus(Bus):
         self._capacity = capacity
         self._connections: set[_MemoryConnection] = set()
         self._up = True
+        self._lost = self._refused = 0
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[BusConnection]:
@@ -38,13 +39,28 @@ class MemoryBus(Bus):
 
     def send(self, message: bytes) -> None:
         """Give a message to everybody, as if somebody had published it."""
-        for connection in self._connections:
-            connection.put(message, self._capacity)
+        if self._lost:
+            self._lost -= 1
+            for connection in self._connections:
+                connection.overrun()
+        else:
+            for connection in self._connections:
+                connection.put(message, self._capacity)
 
-    def lose(self) -> None:
-        """Forget every message that is still on its way, and say so."""
-        for connection in self._connections:
-            connection.overrun()
+    def take(self, message: bytes) -> None:
+        """Take a message from who publishes it, or refuse it."""
+        if self._refused:
+            self._refused -= 1
+            raise errors.BusLost("refused")
+        self.send(message)
+
+    def lose(self, count: int = 1) -> None:
+        """Lose the next messages, and say so with a gap."""
+        self._lost += count
+
+    def refuse(self, count: int = 1) -> None:
+        """Fail to take the next messages, while connections last."""
+        self._refused += count
 
     def cut(self) -> None:
         """Break every connection."""
@@ -91,7 +107,7 @@ class _MemoryConnection(BusConnection):
         await trio.lowlevel.checkpoint()
         if self._broken:
             raise errors.BusLost("this connection is broken")
-        self._bus.send(message)
+        self._bus.take(message)
 
     async def receive(self) -> Sequence[bytes | Gap]:
         await trio.lowlevel.checkpoint()

@@ -47,7 +47,11 @@ async def test_nothing_is_lost(seed: int, autojump_clock: object) -> None:
         await setup.start()
 
     async def lose() -> None:
-        setup.shared.lose()
+        setup.shared.lose(3)
         await trio.lowlevel.checkpoint()
 
-    await check_nothing_is_lost(setup, [setup.cut, outage, lose], seed=seed, rounds=8)
+    async def refuse() -> None:
+        setup.shared.refuse(5)
+        await trio.lowlevel.checkpoint()
+
+    await check_nothing_is_lost(setup, [setup.cut, outage, lose, refuse], seed=seed, rounds=8)
