@@ -22,7 +22,6 @@ _LINES: Final = re.compile(
     rb"(POST|GET) (/[\x21-\x7e]*) HTTP/1\.1\r\n"
     rb"(?:[-!#$%&'*+.^_`|~0-9a-zA-Z]++:[\t\x20-\x7e]*+\r\n)++\r\n"
 )
-_HEADER: Final = re.compile(rb"([^:\r\n]++):[ \t]*+([^\r\n]*)\r\n")
 _LENGTH: Final = re.compile(r"[0-9]{1,10}")
 _NOT_PLAIN: Final = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
 
@@ -108,7 +107,7 @@ def read_plain(data: bytes, max_head: int, receive: Receive) -> Plain | None:
     if match is None:
         return None
     head = match[0]
-    headers = Headers(_HEADER.findall(head, match.end(2) + 11))
+    headers = Headers.parse(head[match.end(2) + 11 : -4].decode("ascii"))
     if not _NOT_PLAIN.isdisjoint(headers) or len(headers.get_all("host")) != 1:
         return None
     length = 0

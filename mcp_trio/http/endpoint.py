@@ -188,16 +188,16 @@ class Endpoint:
 
     def _check_head(self, request: HttpRequest) -> media.Accepts:
         headers = request.headers
-        if not self._host_allowed(tuple(headers.get_all("host"))):
+        if not self._host_allowed(headers.get_all("host")):
             raise _RefusedError(421, "this server does not answer to that host")
-        if not self._origin_allowed(tuple(headers.get_all("origin"))):
+        if not self._origin_allowed(headers.get_all("origin")):
             raise _RefusedError(403, "requests from that origin are not allowed")
         if request.method != "POST":
             raise _RefusedError(405, "the MCP endpoint takes POST", (b"allow", b"POST"))
         types = headers.get_all("content-type")
         if len(types) != 1 or not _is_json(types[0]):
             raise _RefusedError(415, f"the body must be {media.JSON}")
-        accepts = _accepts(tuple(headers.get_all("accept")))
+        accepts = _accepts(headers.get_all("accept"))
         if not accepts.json and not accepts.sse:
             raise _RefusedError(406, f"answers are {media.JSON} or {media.SSE}")
         return accepts

@@ -72,9 +72,24 @@ class Headers(Mapping[str, str]):
             lines = self._lines.setdefault(name.decode("latin-1").lower(), [])
             lines.append(value.decode("latin-1").strip(_OWS))
 
-    def get_all(self, name: str) -> list[str]:
+    @classmethod
+    def parse(cls, text: str) -> "Headers":
+        """Read the header lines of a message that are known to be well-formed."""
+        lines: dict[str, list[str]] = {}
+        for line in text.split("\r\n"):
+            name, _, value = line.partition(":")
+            name = name.lower()
+            if name in lines:
+                lines[name].append(value.strip(_OWS))
+            else:
+                lines[name] = [value.strip(_OWS)]
+        headers = cls()
+        headers._lines = lines
+        return headers
+
+    def get_all(self, name: str) -> tuple[str, ...]:
         """The value of each line with that name, in order; empty if there is none."""
-        return list(self._lines.get(name.lower(), ()))
+        return tuple(self._lines.get(name.lower(), ()))
 
     def __getitem__(self, name: str) -> str:
         return ", ".join(self._lines[name.lower()])
@@ -193,7 +208,7 @@ def verify_standard(
         errors.HeaderMismatch: one is missing, doubled, malformed or different.
     """
     lines = headers.get_all(METHOD_HEADER)
-    if lines != [method]:
+    if lines != (method,):
         raise _mismatch(METHOD_HEADER, lines, method)
     source = name_sources.get(method)
     if source is not None:
@@ -265,7 +280,7 @@ def _is_sentinel(value: str) -> bool:
     return value.startswith(_SENTINEL_START) and value.endswith(_SENTINEL_END)
 
 
-def _mismatch(name: str, lines: list[str], expected: object) -> errors.HeaderMismatch:
+def _mismatch(name: str, lines: tuple[str, ...], expected: object) -> errors.HeaderMismatch:
     if not lines:
         return errors.HeaderMismatch(f"Header mismatch: the {name} header is missing")
     if len(lines) > 1:
