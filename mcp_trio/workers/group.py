@@ -114,8 +114,10 @@ class Group:
             self.stop()
             await trio.lowlevel.checkpoint()
 
-    async def _start(self, number: int, listeners: Sequence[socket.socket]) -> WorkerProcess:
-        worker = await self._launch(number, listeners)
+    async def _start(
+        self, number: int, listeners: Sequence[socket.socket], after_crash: bool
+    ) -> WorkerProcess:
+        worker = await self._launch(number, listeners, after_crash)
         self._running.add(worker)
         self._nursery.start_soon(self._watch, worker)
         logger.info("%s starts", worker)

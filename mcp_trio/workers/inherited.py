@@ -12,8 +12,9 @@ import trio
 __all__ = ["VARIABLE", "Worker", "inherited_listeners", "inherited_worker"]
 
 VARIABLE: Final = "MCP_TRIO_WORKER"
-"""The environment variable by which a parent tells a worker its number, and the numbers of its
-descriptors: first the one that leads to the parent, then those that listen."""
+"""The environment variable by which a parent tells a worker its number, whether the one before
+has crashed (1 or 0), and the numbers of its descriptors: first the one that leads to the parent,
+then those that listen."""
 
 _FIRST: Final = 3
 """The first descriptor that a service manager passes on."""
@@ -28,6 +29,8 @@ class Worker:
         number: which of the workers this is, from 0 up. A successor has the number of the
             worker whose place it takes.
         listeners: what to listen on; None for a program that was started by itself.
+        after_crash: whether this one takes the place of one that has crashed. What that one
+            published last may have reached nobody: hand it to `subscriptions.bridge.open_bridge`.
     """
 
     def __init__(
@@ -35,9 +38,12 @@ class Worker:
         number: int,
         listeners: Sequence[socket.socket] | None,
         control: socket.socket | None = None,
+        *,
+        after_crash: bool = False,
     ) -> None:
         self.number = number
         self.listeners = listeners
+        self.after_crash = after_crash
         self._control = control
         self._told_to_stop = False
         self._lock = trio.Lock()
@@ -86,16 +92,16 @@ def inherited_worker() -> Iterator[Worker]:
     """
     given = os.environ.pop(VARIABLE, None)
     if given is None:
-        number, control, listeners = 0, None, inherited_listeners()
+        number, crashed, control, listeners = 0, 0, None, inherited_listeners()
     else:
         try:
-            number, control_fd, *fds = map(int, given.split())
+            number, crashed, control_fd, *fds = map(int, given.split())
             control = _adopt(control_fd)
             listeners = [_adopt(fd) for fd in fds]
         except (ValueError, OSError) as problem:
             raise RuntimeError(f"this worker has not inherited its sockets: {problem}") from problem
     try:
-        yield Worker(number, listeners, control)
+        yield Worker(number, listeners, control, after_crash=bool(crashed))
     finally:
         for sock in (control, *(listeners or ())):
             if sock is not None:

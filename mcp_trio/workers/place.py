@@ -42,7 +42,7 @@ class Place:
     Args:
         number: which place this is.
         port: gives the sockets to listen on.
-        start: starts a worker with its number and sockets.
+        start: starts a worker with its number and sockets, and whether it comes after a crash.
         start_timeout: how long it may take until it serves, in seconds.
 
     Attributes:
@@ -54,7 +54,7 @@ class Place:
         self,
         number: int,
         port: Port,
-        start: Callable[[int, Sequence[socket.socket]], Awaitable[WorkerProcess]],
+        start: Callable[[int, Sequence[socket.socket], bool], Awaitable[WorkerProcess]],
         start_timeout: float,
     ) -> None:
         self.worker: WorkerProcess | None = None
@@ -66,6 +66,7 @@ class Place:
         self._listeners: list[socket.socket] = []
         self._changing = trio.Lock()
         self._delay = 0.0
+        self._crashed = False
 
     async def keep(self) -> None:
         """Have a worker here, always.
@@ -115,6 +116,7 @@ class Place:
         """Start a worker that serves, however often that has to be tried."""
         if old is not None:
             logger.warning("%s %s; it is started again", old, old.fate)
+            self._crashed = self._crashed or old.crashed
             if trio.current_time() - old.ready_at > UPTIME:
                 self._delay = FIRST_DELAY
         failures = 0
@@ -146,9 +148,10 @@ class Place:
         """Start a worker and wait until it serves; None if it does not come to that."""
         if not self._listeners:
             self._listeners = self._port.listen()
-        worker = await self._spawn(self._number, self._listeners)
+        worker = await self._spawn(self._number, self._listeners, self._crashed)
         if await worker.wait_ready(self._start_timeout):
             logger.info("%s serves", worker)
+            self._crashed = False
             return worker
         if worker.exited.is_set():
             logger.error("%s %s before it served", worker, worker.fate)

@@ -54,6 +54,11 @@ class WorkerProcess:
         status = self._process.returncode
         return "is running" if status is None else fate_of(status)
 
+    @property
+    def crashed(self) -> bool:
+        """Whether it has ended otherwise than by itself, and well."""
+        return bool(self._process.returncode)
+
     async def run(self) -> None:
         """Watch it until it has ended, and end what it leaves behind."""
         try:
@@ -135,6 +140,7 @@ async def start_worker(
     command: Sequence[str],
     number: int,
     listeners: Sequence[socket.socket],
+    after_crash: bool,
     *,
     env: Mapping[str, str] | None,
     cwd: str | os.PathLike[str] | None,
@@ -150,7 +156,7 @@ async def start_worker(
             ours.setblocking(False)
             fds = [theirs.fileno(), *(listener.fileno() for listener in listeners)]
             environment = dict(os.environ if env is None else env)
-            environment[VARIABLE] = " ".join(map(str, (number, *fds)))
+            environment[VARIABLE] = " ".join(map(str, (number, int(after_crash), *fds)))
             process = await trio.lowlevel.open_process(
                 list(command),
                 stdin=subprocess.DEVNULL,

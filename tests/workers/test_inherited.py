@@ -20,7 +20,7 @@ def listening() -> socket.socket:
 
 async def test_a_program_of_its_own_has_no_parent(autojump_clock: trio.testing.MockClock) -> None:
     with inherited_worker() as worker:
-        assert (worker.number, worker.listeners) == (0, None)
+        assert (worker.number, worker.listeners, worker.after_crash) == (0, None, False)
         worker.started(["http://127.0.0.1:8000"])
         with trio.move_on_after(1000) as scope:
             await worker.wait_stop()
@@ -31,10 +31,10 @@ async def test_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its variable is gone, and its own children inherit nothing."""
     ours, theirs = socket.socketpair()
     listener = listening()
-    monkeypatch.setenv(VARIABLE, f"3 {theirs.detach()} {listener.detach()}")
+    monkeypatch.setenv(VARIABLE, f"3 1 {theirs.detach()} {listener.detach()}")
     with inherited_worker() as worker, ours:
         assert VARIABLE not in os.environ
-        assert worker.number == 3
+        assert (worker.number, worker.after_crash) == (3, True)
         assert worker.listeners is not None
         (taken,) = worker.listeners
         assert not taken.get_inheritable()
@@ -64,7 +64,7 @@ async def test_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_worker_whose_parent_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
-    monkeypatch.setenv(VARIABLE, f"0 {theirs.detach()}")
+    monkeypatch.setenv(VARIABLE, f"0 0 {theirs.detach()}")
     with inherited_worker() as worker:
         ours.send(b"unread")
         worker.started([])
@@ -74,7 +74,7 @@ async def test_a_worker_whose_parent_has_gone(monkeypatch: pytest.MonkeyPatch) -
             await worker.wait_stop()
 
 
-@pytest.mark.parametrize("value", ["", "0", "x 3", "0 987654"])
+@pytest.mark.parametrize("value", ["", "0", "0 0", "x 0 3", "0 0 987654"])
 def test_a_variable_that_makes_no_sense(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(VARIABLE, value)
     with pytest.raises(RuntimeError, match="not inherited"), inherited_worker():

@@ -16,6 +16,7 @@ class FakeWorker:
     """Becomes ready after `start` seconds, unless that is None, and dies after `life` more."""
 
     fate = "has died"
+    crashed = True
 
     def __init__(self, start: float | None, life: float) -> None:
         self.exited = trio.Event()
@@ -46,6 +47,7 @@ class World:
 
     def __init__(self, nursery: trio.Nursery, plan: list[Any]) -> None:
         self.started: list[float] = []
+        self.after_crash: list[bool] = []
         self.workers: list[FakeWorker] = []
         self.ports = 0
         self.sockets: list[socket.socket] = []
@@ -57,11 +59,14 @@ class World:
         self.sockets.append(socket.socket())
         return [self.sockets[-1]]
 
-    async def start(self, number: int, listeners: Sequence[socket.socket]) -> Any:
+    async def start(
+        self, number: int, listeners: Sequence[socket.socket], after_crash: bool
+    ) -> Any:
         await trio.lowlevel.checkpoint()
         assert number == 7
         assert all(listener.fileno() != -1 for listener in listeners)
         self.started.append(round(trio.current_time(), 3))
+        self.after_crash.append(after_crash)
         step = self._plan.pop(0) if self._plan else (0.0, 1e9)
         if isinstance(step, OSError):
             raise step
@@ -131,6 +136,7 @@ async def test_one_that_has_served_is_tried_for_ever(
     assert "has died before it served" in caplog.text
     assert "does not serve after 5.0 s" in caplog.text
     assert world.workers[2].stopped
+    assert world.after_crash == [False] + [True] * 16
 
 
 async def test_one_that_cannot_be_started_is_an_error(autojump_clock: MockClock) -> None:
@@ -153,6 +159,7 @@ async def test_a_new_one_takes_the_place_and_the_old_one_stops(autojump_clock: M
         assert not new.stopped
         assert id(place.worker) == id(new)
         assert world.ports == 1
+        assert world.after_crash == [False, False]
         nursery.cancel_scope.cancel()
     place.close()
 
