@@ -4,17 +4,20 @@
 
 Flags: ``never-ready`` sleeps, ``exits`` ends at once, ``dies-later`` is killed soon after it is
 ready, ``ignores`` does not stop, ``child`` starts a helper that outlives it, ``redis=URL``
-bridges its hub.
+bridges its hub, and ``folder=PATH`` changes files there and publishes that, while there is one
+that is called ``load``.
 """
 
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 
 import trio
 from hypercorn.config import Config
@@ -104,14 +107,36 @@ async def main(host: str, flags: list[str]) -> None:
             if "dies-later" in flags:
                 nursery.start_soon(die)
             for flag in flags:
-                if flag.startswith("redis="):
+                what, _, value = flag.partition("=")
+                if what == "redis":
                     from mcp_trio.subscriptions.bridge import open_bridge
                     from mcp_trio.subscriptions.redis import RedisBus
 
-                    bus = RedisBus(flag.removeprefix("redis="))
-                    await stack.enter_async_context(open_bridge(hub, bus))
+                    after_crash = worker.after_crash
+                    bridging = open_bridge(hub, RedisBus(value), after_crash=after_crash)
+                    await (await stack.enter_async_context(bridging)).wait_connected()
+                elif what == "folder":
+                    folder = Path(value)
+                    names = list(folder.glob("resource*"))  # noqa: ASYNC240
+                    nursery.start_soon(load, hub, names, folder / "load")
             await serve(server, worker, host)
             nursery.cancel_scope.cancel()
+
+
+def change(path: Path) -> None:
+    """Add a byte."""
+    with path.open("ab") as file:
+        file.write(b".")
+
+
+async def load(hub: Hub, names: list[Path], wanted: Path) -> None:
+    """Change files, and publish what has changed. A file has changed as often as it has bytes."""
+    while True:
+        if wanted.exists():  # noqa: ASYNC240
+            path = random.choice(names)  # noqa: S311
+            change(path)
+            hub.publish(ResourceUpdated(path.as_uri()))
+        await trio.sleep(0.002)
 
 
 async def die() -> None:
