@@ -242,11 +242,16 @@ class Endpoint:
     def _check_request(self, request: jsonrpc.Request, headers: Headers) -> None:
         supported = self._handler.supported_versions
         verify_version(headers, request.params, supported=supported)
-        if meta.read_version(request.params) is None and headers[VERSION_HEADER] not in supported:
-            # A client of an older revision, which says its version only here.
+        try:
+            meta.meta_of(request, supported)
+        except errors.InvalidParams:
             requested = headers[VERSION_HEADER]
-            raise errors.UnsupportedProtocolVersion(requested=requested, supported=supported)
-        meta.parse_meta(request.params, supported)
+            if meta.read_version(request.params) is None and requested not in supported:
+                # A client of an older revision, which says its version only here.
+                raise errors.UnsupportedProtocolVersion(
+                    requested=requested, supported=supported
+                ) from None
+            raise
         verify_standard(headers, request.method, request.params)
         if not self._handler.knows(request.method):
             raise errors.MethodNotFound(f"Method not found: {request.method}")

@@ -13,12 +13,15 @@ Source: specification, basic/index, "Messages".
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import attrs
 
 from mcp_trio import codec, errors
 from mcp_trio.protocol import methods
+
+if TYPE_CHECKING:
+    from mcp_trio.protocol.meta import RequestMeta
 
 __all__ = [
     "MAX_STRING_ID_BYTES",
@@ -72,10 +75,13 @@ class Request:
     id: RequestId
     method: str
     params: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    checked_meta: "RequestMeta | None" = attrs.field(default=None, init=False, eq=False, repr=False)
+    """What `meta.meta_of` has found in the params."""
 
     def take_params(self) -> dict[str, Any]:
-        """Return the params and forget them."""
+        """Return the params and forget them, and what was read of them."""
         params, self.params = self.params, {}
+        self.checked_meta = None
         return params
 
 

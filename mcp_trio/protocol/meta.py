@@ -26,6 +26,7 @@ __all__ = [
     "RequestMeta",
     "build_meta",
     "is_progress_token",
+    "meta_of",
     "parse_meta",
     "read_version",
     "subscription_id",
@@ -90,6 +91,21 @@ class RequestMeta:
                 return False
             value = value.get(name)
         return isinstance(value, dict)
+
+
+def meta_of(request: jsonrpc.Request, supported: tuple[str, ...]) -> RequestMeta:
+    """`parse_meta` for a request, which a transport and the server behind it both want read.
+
+    It is read again where the request has got another `_meta` in between.
+    """
+    found = request.checked_meta
+    if (
+        found is None
+        or found.raw is not request.params.get("_meta")
+        or found.protocol_version not in supported
+    ):
+        found = request.checked_meta = parse_meta(request.params, supported)
+    return found
 
 
 def parse_meta(params: Mapping[str, Any], supported: tuple[str, ...]) -> RequestMeta:

@@ -98,8 +98,8 @@ class Subscriptions:
     def _read(
         self, request: jsonrpc.Request, exchange: Exchange
     ) -> tuple[SubscriptionFilter, SubscriptionContext]:
+        about = meta.meta_of(request, self._supported_versions)
         params = request.take_params()
-        about = meta.parse_meta(params, self._supported_versions)
         wanted = parse_filter(params.get("notifications"), max_uris=self._limits.filter_uris)
         if wanted.task_ids and not about.declares("extensions", _TASKS):
             raise errors.MissingRequiredClientCapability(

@@ -361,7 +361,7 @@ class Server(Offers):
         if request.method == methods.INITIALIZE:
             raise _no_handshake(request.params)
         params = request.params
-        about = meta.parse_meta(params, SUPPORTED_VERSIONS)
+        about = meta.meta_of(request, SUPPORTED_VERSIONS)
         method = self._methods.get(request.method)
         if method is None:
             raise errors.MethodNotFound(f"Method not found: {request.method[:200]}")

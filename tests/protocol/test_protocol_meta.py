@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_trio import errors
-from mcp_trio.protocol import meta, versions
-from mcp_trio.protocol.meta import RequestMeta, build_meta, parse_meta, subscription_id
+from mcp_trio.protocol import jsonrpc, meta, versions
+from mcp_trio.protocol.meta import RequestMeta, build_meta, meta_of, parse_meta, subscription_id
 from mcp_trio.protocol.versions import LATEST, Era, choose, era_of
 
 SUPPORTED = (LATEST,)
@@ -171,3 +171,25 @@ def test_choose() -> None:
     assert choose(("a",), []) is None
     offered: list[object] = [None, 5, ["a"], {}, "a"]
     assert choose(("a",), offered) == "a"
+
+
+def test_a_request_is_read_once() -> None:
+    """W05: and again where somebody has put another `_meta` into it, or speaks less."""
+    request = jsonrpc.Request(1, "tools/list", params())
+    first = meta_of(request, SUPPORTED)
+    assert meta_of(request, SUPPORTED) is first
+    with pytest.raises(errors.UnsupportedProtocolVersion):
+        meta_of(request, ("2025-11-25",))
+    request.params = params(META_LOG_LEVEL="error")
+    assert meta_of(request, SUPPORTED).log_level == "error"
+    request.params = {}
+    with pytest.raises(errors.InvalidParams):
+        meta_of(request, SUPPORTED)
+
+
+def test_a_request_whose_params_are_taken_keeps_nothing_of_them() -> None:
+    """S-23: a stream does not keep its request's params alive."""
+    request = jsonrpc.Request(1, "subscriptions/listen", params())
+    meta_of(request, SUPPORTED)
+    request.take_params()
+    assert request.checked_meta is None
