@@ -39,6 +39,8 @@ _STREAM_HEADERS: Final[RawHeaders] = [
     (b"x-accel-buffering", b"no"),
 ]
 _COMMENT: Final = sse.encode_comment()
+_UNUSED: Final = trio.Lock()
+"""Stands for the lock of an exchange that has sent nothing yet; nobody takes it."""
 
 
 def status_of(reply: jsonrpc.Reply) -> int:
@@ -114,7 +116,7 @@ class HttpExchange(Exchange):
         self.last_write = -math.inf
         self._accepts = accepts
         self._response = response
-        self._lock = trio.Lock()
+        self._lock = _UNUSED
         self._open = False
         self._finished = False
 
@@ -172,19 +174,18 @@ class HttpExchange(Exchange):
 
     async def finish(self, reply: jsonrpc.Reply) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write the response and end the exchange."""
-        await self._take_turn()
-        self._finished = True
-        try:
-            status = status_of(reply)
-            if self._open or (status == 200 and not self._accepts.json):
-                if not self._open:
-                    await self._open_stream()
-                await self._response.finish(sse.encode_event(reply.frame))
-            else:
-                await self._response.start(status, json_headers(reply))
-                await self._response.finish(reply.frame)
-        finally:
-            self._lock.release()
+        if self._lock.locked():
+            async with self._lock:
+                pass
+        self._finished = True  # from here on nobody else writes
+        status = status_of(reply)
+        if self._open or (status == 200 and not self._accepts.json):
+            if not self._open:
+                await self._open_stream()
+            await self._response.finish(sse.encode_event(reply.frame))
+        else:
+            await self._response.start(status, json_headers(reply))
+            await self._response.finish(reply.frame)
 
     def release(self) -> None:
         """Forget the request's headers."""
@@ -199,6 +200,8 @@ class HttpExchange(Exchange):
         self._response.opened(self)
 
     async def _take_turn(self) -> None:  # noqa: ASYNC910 (nearly always at once)
+        if self._lock is _UNUSED:
+            self._lock = trio.Lock()
         try:
             self._lock.acquire_nowait()
         except trio.WouldBlock:
