@@ -204,6 +204,15 @@ def children_of(pid: int) -> set[int]:
         return set()
 
 
+def is_there(pid: int) -> bool:
+    """Whether there is such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 async def in_time(seconds: float, attempt: Callable[[], Awaitable[float]]) -> None:
     """Hold a process to a limit, in one of three attempts.
 

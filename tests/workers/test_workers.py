@@ -16,7 +16,17 @@ import attrs
 import pytest
 import trio
 from http_kit import post, until
-from workers_kit import PROGRAM, Listener, ask_who, call, connect, everybody, listeners, who
+from workers_kit import (
+    PROGRAM,
+    Listener,
+    ask_who,
+    call,
+    connect,
+    everybody,
+    is_there,
+    listeners,
+    who,
+)
 
 from mcp_trio.workers import WorkersFailed, serve_workers
 
@@ -46,14 +56,6 @@ async def running(*flags: str, workers: int = 2, **options: Any) -> AsyncIterato
             urls = await nursery.start(serve, command)
             yield Running(int(urls[0].rpartition(":")[2]), urls, stop, nursery)
             stop.set()
-
-
-def is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @both

@@ -13,18 +13,11 @@ from workers_kit import (
     connect,
     everybody,
     in_time,
+    is_there,
     listeners,
     program,
     who,
 )
-
-
-def is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
