@@ -2,7 +2,8 @@
 
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -14,6 +15,12 @@ from mcp_trio.http.endpoint import Answer, Endpoint
 from mcp_trio.http.monitor import Countable, HttpMonitor
 from mcp_trio.transports.abc import Principal
 
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # pragma: no cover (Windows)
+    resource = None
+
 __all__ = ["ConnectionLimits", "Page", "PrincipalOf", "Site", "text_answer"]
 
 PrincipalOf = Callable[[dict[str, Any]], Principal | None]
@@ -22,14 +29,28 @@ PrincipalOf = Callable[[dict[str, Any]], Principal | None]
 Page = Callable[[Request], Answer]
 """Something else to be read on a listener, by GET."""
 
+MAX_CONNECTIONS: Final = 20_000
+RESERVED_FILES: Final = 100
+"""How many of the files that a process may have open are not for connections."""
+
 _positive: Any = attrs.validators.gt(0)
+
+
+def _room() -> int:
+    """How many connections there can be, with some files left for the application to open."""
+    if resource is None:  # pragma: no cover (Windows)
+        return MAX_CONNECTIONS
+    files: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    return min(MAX_CONNECTIONS, max(files - RESERVED_FILES, files // 2))
 
 
 @attrs.frozen(kw_only=True)
 class ConnectionLimits:
     """How much a connection may take; `listener.ListenerOptions` says what each means."""
 
-    max_connections: int = attrs.field(default=20_000, validator=_positive)
+    max_connections: int = attrs.field(factory=_room, validator=_positive)
     max_head: int = attrs.field(default=32 * 1024, validator=_positive)
     head_timeout: float = attrs.field(default=10.0, validator=_positive)
     idle_timeout: float = attrs.field(default=60.0, validator=_positive)

@@ -43,7 +43,8 @@ class ListenerOptions(EndpointOptions, total=False):
     """What `serve_http` can be told about its connections; each has a default."""
 
     max_connections: int
-    """How many may be open at once, by default 20,000; others are answered with 503."""
+    """How many may be open at once; others are answered with 503. By default 20,000, or 100 fewer
+    than this process may have files open."""
     max_head: int
     """How large the head of a request may be, in bytes; by default 32 KiB."""
     head_timeout: float
@@ -115,9 +116,9 @@ async def serve_http(
         gc_thresholds: thresholds for the garbage collector while serving; with thousands of
             streams (20000, 20, 100) nearly doubles throughput. They hold for the whole process.
         task_status: reports the bound addresses, each as ``http://host:port``.
-        options: as in `asgi_app`, and `max_connections` (by default 20,000), `max_head` (bytes;
-            by default 32 KiB), `head_timeout` (seconds; by default 10) and `idle_timeout`
-            (seconds; by default 60).
+        options: as in `asgi_app`, and `max_connections` (by default 20,000, or 100 fewer than
+            this process may have files open), `max_head` (bytes; by default 32 KiB),
+            `head_timeout` (seconds; by default 10) and `idle_timeout` (seconds; by default 60).
 
     Raises:
         OSError: an address cannot be bound.

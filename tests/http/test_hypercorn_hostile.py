@@ -129,6 +129,14 @@ INPUTS: dict[str, bytes | list[bytes]] = {
     "a negative length": b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
     "10 GB and nothing": post("tools/list").partition(b"content-length")[0]
     + b"content-length: 10000000000\r\n\r\n",
+    "a length of 5,000 digits": post("tools/list").partition(b"content-length")[0]
+    + b"content-length: "
+    + b"9" * 5000
+    + b"\r\n\r\n",
+    "a chunk of 5,000 digits": post("tools/list").partition(b"content-length")[0]
+    + b"transfer-encoding: chunked\r\n\r\n"
+    + b"9" * 5000
+    + b"\r\n",
     "a bad chunk": post("tools/list").partition(b"content-length")[0]
     + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
     "an odd coding": post("tools/list").partition(b"content-length")[0]

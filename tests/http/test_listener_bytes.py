@@ -49,12 +49,6 @@ REQUESTS = st.builds(
     st.lists(LINES, max_size=4),
     st.binary(max_size=6),
 )
-PIECES = st.one_of(
-    REQUESTS,
-    st.binary(max_size=60),
-    st.sampled_from([post("tools/list"), post(LISTEN, notifications={}), post("tools/list")[:-9]]),
-    st.sampled_from([b"\r\n", b"0\r\n\r\n", b"5\r\nhello\r\n", b"POST /mcp HTTP/1.1\r\n"]),
-)
 
 
 async def _never() -> bytes:
@@ -95,35 +89,6 @@ def test_the_requests_of_clients_are_plain() -> None:
         assert request is not None
         assert request.whole == data.partition(b"\r\n\r\n")[2]
         assert read_plain(data, 100, _never) is None
-
-
-@given(st.lists(st.tuples(PIECES, st.booleans()), max_size=5))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_bytes_break_the_server(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    pieces: list[tuple[bytes, bool]],
-) -> None:
-    """Whatever is sent, in whatever pieces: others are served, and no bug shows."""
-    monkeypatch.setattr(http_kit, "host", "native")
-
-    async def main() -> None:
-        async with running(drain_grace=0.2, head_timeout=0.2) as server:
-            async with server.connect() as hostile:
-                try:
-                    for data, pause in pieces:
-                        await hostile.stream.send_all(data)
-                        if pause:
-                            await trio.sleep(0.001)
-                    with trio.move_on_after(0.01):
-                        await hostile.eof()
-                except trio.BrokenResourceError:
-                    pass
-            async with server.connect() as peer:
-                assert (await peer.request(post("tools/list"))).status == 200
-
-    trio.run(main)
-    assert "failed" not in caplog.text
 
 
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=12))

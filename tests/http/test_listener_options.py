@@ -14,7 +14,7 @@ import pytest
 import trio
 from http_kit import LISTEN, FakeHandler, Peer, note, post, running, until
 
-from mcp_trio.http._site import Site
+from mcp_trio.http._site import ConnectionLimits, Site
 from mcp_trio.http.listener import serve_http
 from mcp_trio.http.monitor import HttpMonitor, HttpStatistics
 
@@ -237,6 +237,16 @@ async def test_connections_over_the_limit_are_told_so(monkeypatch: pytest.Monkey
         await trio.sleep(0.05)
         async with server.connect() as fourth:
             assert (await fourth.request(post("tools/list"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(1024, 924), (64, 32), (10**6, 20_000), (-1, 20_000)]
+)
+def test_connections_leave_files_for_others(
+    monkeypatch: pytest.MonkeyPatch, files: int, connections: int
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (files, files))
+    assert ConnectionLimits().max_connections == connections
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
