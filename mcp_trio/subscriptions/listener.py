@@ -119,6 +119,7 @@ class Listener(Mailbox, SourceHandle):
         """Forget everything; a `receive` that waits ends. A second call does nothing."""
         if not self._closed:
             self._closed = True
+            self._registry.abandoned += len(self)
             self._registry.forget(self)
             self.clear()
             self.wake()
@@ -147,12 +148,18 @@ class Registry:
     Args:
         on_interest: called with a URI and True when its first listener has come, with False
             when its last one has gone.
+
+    Attributes:
+        listeners: those that are open.
+        index: those of them that still take something in.
+        abandoned: how many events waited for listeners when these were closed.
     """
 
-    __slots__ = ("_all_closed", "_on_interest", "index", "listeners")
+    __slots__ = ("_all_closed", "_on_interest", "abandoned", "index", "listeners")
 
     def __init__(self, on_interest: Callable[[str, bool], object] | None) -> None:
         self.listeners: dict[Listener, None] = {}
+        self.abandoned = 0
         self.index: Index[Listener] = Index()
         self._on_interest = on_interest
         self._all_closed = trio.Event()
