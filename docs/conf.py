@@ -36,7 +36,7 @@ python_maximum_signature_line_length = 80
 
 # Without a network there are no inventories of other projects; their names stay plain text.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(abc|collections|contextlib|enum|hypercorn|os|ssl|trio|types)\..*"),
+    (r"py:.*", r"(abc|collections|contextlib|enum|hypercorn|os|socket|ssl|trio|types)\..*"),
     # Type variables, aliases and private bases, which appear in signatures only.
     (r"py:.*", r"mcp_trio\..*\b([A-Z]|_\w+)"),
     (r"py:.*", r"mcp_trio\..*\b_\w+\..*"),

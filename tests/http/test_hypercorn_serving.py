@@ -433,7 +433,7 @@ async def test_a_stream_that_cannot_be_ended_does_not_stop_the_stopping(
 
 
 async def test_the_ends_of_streams_are_staggered() -> None:
-    """Evenly, and so that there is time left; the rest of it is what clients are told."""
+    """P-12: evenly, and so that there is time left; for the rest clients are told to wait."""
     async with (
         running(drain_grace=0.8, drain_stagger=6.0) as server,
         server.connect() as one,
