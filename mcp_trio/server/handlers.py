@@ -102,6 +102,15 @@ class Threads:
             self._limiter.set(limiter)
             return limiter
 
+    def in_use(self) -> tuple[int, int]:
+        """How many run now, and how many handlers wait until they can."""
+        try:
+            limiter = self._limiter.get()
+        except (LookupError, RuntimeError):  # none has, in this run; or there is no run
+            return 0, 0
+        statistics = limiter.statistics()
+        return statistics.borrowed_tokens, statistics.tasks_waiting
+
 
 _shapes: "weakref.WeakKeyDictionary[types.FunctionType, Shape]" = weakref.WeakKeyDictionary()
 _NO_PARAMETERS = (Shape(is_async=False), Shape(is_async=True))

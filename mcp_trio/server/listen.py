@@ -8,6 +8,7 @@ Source: specification, basic/patterns/subscriptions.
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Kind
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
 from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSource
-from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
+from mcp_trio.subscriptions.stream import OpenSubscription, reason_of, run_subscription
 from mcp_trio.transports.abc import Exchange, end_in_turn
 
 __all__ = ["Subscriptions"]
@@ -28,6 +29,11 @@ __all__ = ["Subscriptions"]
 logger = logging.getLogger("mcp_trio.server")
 
 _TASKS: Final = "io.modelcontextprotocol/tasks"
+
+GRACEFUL: Final = frozenset(
+    {"complete", "shutdown", "overflow", "expired", "revoked", "nothing-granted"}
+)
+"""The reasons for which a subscription ends with a result."""
 
 
 class Subscriptions:
@@ -65,11 +71,19 @@ class Subscriptions:
         self._open: dict[OpenSubscription, None] = {}
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
+        self._written = 0
+        self.ended: Counter[str] = Counter()
+        """How many have ended so far, by reason; `ServerStatistics` says which there are."""
 
     @property
     def count(self) -> int:
         """How many are open, or about to be."""
         return self._slots.taken
+
+    @property
+    def written(self) -> int:
+        """How many events have been written, to those that have ended as well."""
+        return self._written + sum(subscription.written for subscription in self._open)
 
     async def listen(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
         """Serve one subscription until it ends.
@@ -80,18 +94,31 @@ class Subscriptions:
         Cancelling ends it without a result.
         """
         # No local may keep the params, their `_meta` or the principal: this frame lives long.
-        wanted = [self._read(request, exchange)]
-        principal = exchange.principal
-        name = None if principal is None else principal.name
-        del principal
+        how = "error"
+        running: list[OpenSubscription] = []
         try:
+            wanted = [self._read(request, exchange)]
+            principal = exchange.principal
+            name = None if principal is None else principal.name
+            del principal
             with self._slots.slot(exchange.connection, name):
                 exchange.release()
-                return await self._run(request.id, exchange, wanted)
+                result = await self._run(request.id, exchange, wanted, running)
+            how = _reason(result)
+            return jsonrpc.result_reply(request.id, result)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
+            how = "disconnected"
             logger.debug("the client of a subscription has gone")
             raise errors.InternalError("the client has gone") from None
+        except trio.Cancelled as cancelled:
+            how = reason_of(cancelled).kind
+            raise
+        except errors.ErrorResponse:
+            if not any(subscription.acknowledged for subscription in running):
+                how = "refused"
+            raise
         finally:
+            self.ended[how] += 1
             if self._idle is not None and not self.count:
                 self._idle.set()
 
@@ -122,9 +149,8 @@ class Subscriptions:
         request_id: jsonrpc.RequestId,
         exchange: Exchange,
         read: list[tuple[SubscriptionFilter, SubscriptionContext]],
-    ) -> jsonrpc.Reply:
-        running: list[OpenSubscription] = []
-
+        running: list[OpenSubscription],
+    ) -> dict[str, Any]:
         def on_open(subscription: OpenSubscription) -> None:
             running.append(subscription)
             self._open[subscription] = None
@@ -145,11 +171,12 @@ class Subscriptions:
         # The runner lets go of them when it can; so must this frame.
         del wanted, context
         try:
-            return jsonrpc.result_reply(request_id, await subscription)
+            return await subscription
         finally:
             exchange.end_gracefully = None
             for one in running:
                 del self._open[one]
+                self._written += one.written
 
     def end_all(self, reason: str, retry_after: float | None = None) -> int:
         """Ask every open subscription to end gracefully; returns how many there were."""
@@ -178,3 +205,9 @@ class Subscriptions:
     def _is_draining(self) -> bool:
         # A server that is made once and run again, as tests do, drains no more.
         return self._drained_in is trio.lowlevel.current_trio_token()
+
+
+def _reason(result: dict[str, Any]) -> str:
+    """The reason of a graceful end. One that a program has made up may say anything of anybody."""
+    reason: str = result["_meta"][meta.META_END]["reason"]
+    return reason if reason in GRACEFUL else "other"

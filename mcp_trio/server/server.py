@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final
 
-import attrs
 import trio
 
 from mcp_trio import codec, errors, types
@@ -21,11 +20,12 @@ from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
 from mcp_trio.server.state import StateSeal
+from mcp_trio.server.statistics import RequestCounts, ServerStatistics
 from mcp_trio.subscriptions.authorize import Authorizer
 from mcp_trio.subscriptions.events import Event
 from mcp_trio.subscriptions.hub import Hub
 from mcp_trio.subscriptions.source import SubscriptionSource
-from mcp_trio.subscriptions.statistics import HubStatistics, PublishReport
+from mcp_trio.subscriptions.statistics import PublishReport
 from mcp_trio.transports.abc import Exchange
 
 __all__ = ["Server", "ServerStatistics"]
@@ -33,29 +33,6 @@ __all__ = ["Server", "ServerStatistics"]
 logger = logging.getLogger("mcp_trio.server")
 
 _REMEMBERED: Final = 100
-
-
-@attrs.frozen
-class ServerStatistics:
-    """A server at one moment.
-
-    Attributes:
-        requests: being served now, with open subscriptions.
-        subscriptions: open, or about to be.
-        tools: how many are registered.
-        prompts: how many are registered.
-        resources: how many are registered, without templates.
-        resource_templates: how many are registered.
-        hub: the statistics of the hub, if there is one.
-    """
-
-    requests: int
-    subscriptions: int
-    tools: int
-    prompts: int
-    resources: int
-    resource_templates: int
-    hub: HubStatistics | None
 
 
 class Server(Offers):
@@ -180,7 +157,8 @@ class Server(Offers):
             "resources/read": self._resources.read,
         }
         self._discovery: tuple[dict[str, Any], bytes] | None = None
-        self._in_progress = 0
+        listening = () if self._subscriptions is None else (methods.LISTEN,)
+        self._counts = RequestCounts((*self._methods, *listening))
         self._ignored: set[str] = set()
 
     # Changes
@@ -260,10 +238,18 @@ class Server(Offers):
             await self._subscriptions.drain(deadline, stagger)
 
     def statistics(self) -> ServerStatistics:
-        """Counts of this moment."""
+        """Counts of this moment. It looks at every subscription; see `Hub.statistics`."""
+        threads, waiting = self._core.threads.in_use()
+        subscriptions = self._subscriptions
         return ServerStatistics(
-            requests=self._in_progress,
+            requests=self._counts.in_progress,
+            handled=self._counts.handled,
+            failed=self._counts.failed,
             subscriptions=self.open_subscriptions,
+            ended={} if subscriptions is None else dict(subscriptions.ended),
+            events_written=0 if subscriptions is None else subscriptions.written,
+            threads=threads,
+            threads_waiting=waiting,
             tools=len(self._tools.registry),
             prompts=len(self._prompts.registry),
             resources=len(self._resources.listing.registry),
@@ -337,13 +323,13 @@ class Server(Offers):
         without a response. It need not be a checkpoint: the transport's write of the response,
         which follows, is one.
         """
-        self._in_progress += 1
+        self._counts.begin(request.method)
         try:
             if request.method == methods.LISTEN and self._subscriptions is not None:
                 return await self._subscriptions.listen(request, exchange)
             return await self._serve(request, exchange)
         except errors.ErrorResponse as error:
-            return jsonrpc.error_reply(request.id, error)  # noqa: ASYNC910
+            return self._error(request.id, error)  # noqa: ASYNC910
         except trio.Cancelled:
             raise
         except failures.PASSING:
@@ -351,11 +337,15 @@ class Server(Offers):
         except BaseException as problem:
             cause = failures.take_apart(problem)
             if isinstance(cause, errors.ErrorResponse):
-                return jsonrpc.error_reply(request.id, cause)  # noqa: ASYNC910
+                return self._error(request.id, cause)  # noqa: ASYNC910
             logger.error("%s failed", request.method, exc_info=problem)
-            return jsonrpc.error_reply(request.id, errors.InternalError("Internal error"))  # noqa: ASYNC910
+            return self._error(request.id, errors.InternalError("Internal error"))  # noqa: ASYNC910
         finally:
-            self._in_progress -= 1
+            self._counts.in_progress -= 1
+
+    def _error(self, request_id: jsonrpc.RequestId, error: errors.ErrorResponse) -> jsonrpc.Reply:
+        self._counts.fail(error.code)
+        return jsonrpc.error_reply(request_id, error)
 
     async def _serve(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
         if request.method == methods.INITIALIZE:

@@ -28,7 +28,14 @@ from mcp_trio.subscriptions.source import (
     SubscriptionSource,
 )
 
-__all__ = ["CLOSE_GRACE", "DISCONNECTED", "FrameWriter", "OpenSubscription", "run_subscription"]
+__all__ = [
+    "CLOSE_GRACE",
+    "DISCONNECTED",
+    "FrameWriter",
+    "OpenSubscription",
+    "reason_of",
+    "run_subscription",
+]
 
 logger = logging.getLogger("mcp_trio.subscriptions")
 
@@ -298,7 +305,7 @@ async def run_subscription(
         )
         reason = CloseReason("complete", end.reason)
     except trio.Cancelled as cancelled:
-        reason = _reason_of(cancelled)
+        reason = reason_of(cancelled)
         raise
     except (trio.BrokenResourceError, trio.ClosedResourceError) as gone:
         reason = CloseReason("disconnected", cause=gone)
@@ -337,7 +344,8 @@ def _source_failed(how: str, problem: Exception | None = None) -> errors.Interna
     return errors.InternalError(_SOURCE_FAILED)
 
 
-def _reason_of(cancelled: trio.Cancelled) -> CloseReason:
+def reason_of(cancelled: trio.Cancelled) -> CloseReason:
+    """Whether who has cancelled a subscription was its client, or whoever noticed its absence."""
     text = cancelled.reason or ""
     if text.startswith(DISCONNECTED):
         return CloseReason("disconnected", text.removeprefix(DISCONNECTED).lstrip(": "))
