@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Literal
 
+import everything_fixtures
 import trio
 from hypercorn.config import Config
 
@@ -36,6 +37,10 @@ server = Server(
     ),
 )
 cancelled_calls = 0
+
+
+# First, for the suite begins with the first tool.
+everything_fixtures.register(server)
 
 
 @server.resource("note://a")
