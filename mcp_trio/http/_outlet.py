@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 import trio
 
+from mcp_trio.http._connections import forget_frames
+
 __all__ = ["Outlet", "socket_of"]
 
 SLICE: Final = 64 * 1024
@@ -170,7 +172,8 @@ class Outlet:
                         await self._stream.send_all(rest[:SLICE])
                         self.written += len(rest[:SLICE])
                         rest = rest[SLICE:]
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as problem:
+            forget_frames(problem)
             failed = True
         finally:
             self._slow.remove(scope)

@@ -19,6 +19,7 @@ from hypercorn.config import Config, Sockets
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.utils import repr_socket_addr
 
+from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._hypercorn_connection import Shared
 from mcp_trio.http._keepalive import Streams
 from mcp_trio.http._running import gc_thresholds_set, one_cause
@@ -246,6 +247,7 @@ class _Listeners:
         try:
             for sock in self._sockets:
                 sock.listen(config.backlog)
+                notice_absence(sock)
                 plain = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
                 name, scheme = repr_socket_addr(sock.family, sock.getsockname()), "http"
                 if context is not None and sock in secure:

@@ -2,14 +2,26 @@
 
 import os
 import signal
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from http_kit import FakeHandler, Peer, Running, note, post, running, until
+from http_kit import (
+    FakeHandler,
+    Peer,
+    Running,
+    connections_alive,
+    note,
+    post,
+    rare_collections,
+    running,
+    until,
+)
 from hypercorn.config import Config
 
 from mcp_trio.http.hypercorn import serve_hypercorn
@@ -72,6 +84,30 @@ async def test_a_client_that_leaves_is_noticed() -> None:
         async with connect(server) as peer:
             await peer.listen()
         await until(lambda: server.handler.cancelled, 1)
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("stalled", [False, True], ids=["quiet", "stalled"])
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
+async def test_a_connection_that_has_ended_needs_no_garbage_collection(
+    reset: bool, stalled: bool
+) -> None:
+    """W19."""
+    async with running(config=secure()) as server:
+        with rare_collections():
+            async with connect(server, receive_buffer=4096) as peer:
+                await peer.listen()
+                if stalled:
+                    for _ in range(100):
+                        server.handler.publish(note("n", padding="x" * 60_000))
+                    await trio.sleep(0.05)
+                assert isinstance(peer.stream, trio.SSLStream)
+                sock = peer.stream.transport_stream.socket
+                if reset:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.close()
+            await until(lambda: server.handler.cancelled)
+            await until(lambda: not connections_alive(), 2)
 
 
 @pytest.mark.usefixtures("host")

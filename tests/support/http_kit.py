@@ -1,8 +1,9 @@
 """What the tests of the HTTP server side share: a handler to serve, and a client made of bytes."""
 
+import gc
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,9 @@ from byte_reader import ByteReader
 from hypercorn.config import Config
 
 from mcp_trio import codec, errors
+from mcp_trio.http._connection import Connection
+from mcp_trio.http._hypercorn_connection import HardenedConnection
+from mcp_trio.http.exchange import HttpExchange
 from mcp_trio.http.hypercorn import serve_hypercorn
 from mcp_trio.http.listener import serve_http
 from mcp_trio.protocol import jsonrpc
@@ -278,3 +282,20 @@ async def running(
             await trio.lowlevel.checkpoint()
             yield Running(handler, port, urls, stop, nursery)
         stop.set()
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Do without the garbage collector for a block."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def connections_alive() -> int:
+    """How many connections and exchanges there are on either host, of use or not."""
+    kinds = (HardenedConnection, Connection, HttpExchange)
+    return sum(type(one) in kinds for one in gc.get_objects())
