@@ -13,7 +13,6 @@ import logging
 import math
 import random
 import secrets
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -21,9 +20,9 @@ from typing import Final
 import attrs
 import trio
 
-from mcp_trio.subscriptions import bus_messages
-from mcp_trio.subscriptions.bus import GAP, Bus, BusConnection
-from mcp_trio.subscriptions.events import Event, Resync
+from mcp_trio.subscriptions.bus import Bus, BusConnection
+from mcp_trio.subscriptions.bus_intake import Intake
+from mcp_trio.subscriptions.events import Event
 from mcp_trio.subscriptions.hub import Hub
 from mcp_trio.subscriptions.outbox import Batch, Outbox
 
@@ -33,8 +32,6 @@ logger = logging.getLogger("mcp_trio.subscriptions")
 
 _ENVELOPE: Final = 256
 """Bytes of a message beside its events, at most."""
-_SENDERS: Final = 4096
-"""How many other bridges' messages are counted at the same time."""
 _DISCONNECT: Final = 1.0
 """Seconds that a bus has to disconnect in."""
 
@@ -170,12 +167,12 @@ class Bridge:
         if not 0 < min_backoff <= max_backoff:
             raise ValueError("min_backoff must be positive, and max_backoff no less")
         self.sender = secrets.token_urlsafe(12)
-        self._hub = hub
         self._bus = bus
         self._pace = pace
         self._send_timeout = send_timeout
         self._backoff = (min_backoff, max_backoff)
         self._room = bus.max_message - _ENVELOPE
+        self._intake = Intake(hub, self.sender, bus.max_message)
         self._outbox = Outbox(limit=max_outbox, max_event=self._room - 1)
         self._filled = trio.Event()
         self._emptied = trio.Event()
@@ -184,10 +181,8 @@ class Bridge:
         self._work = trio.CancelScope()
         self._stopped = False
         self._connected = trio.Event()
-        self._numbers: OrderedDict[str, int] = OrderedDict()
         self._number = 0
-        self._connections = self._failures = self._gaps = 0
-        self._sent = self._received = self._ignored = self._refused = 0
+        self._connections = self._failures = self._in_a_row = self._sent = self._refused = 0
 
     # Publishing
 
@@ -230,14 +225,14 @@ class Bridge:
             connected=self._connected.is_set(),
             reconnects=max(0, self._connections - 1),
             failures=self._failures,
-            gaps=self._gaps,
+            gaps=self._intake.gaps,
             outbox=len(self._outbox),
             outbox_bytes=self._outbox.size,
             collapsed=self._outbox.collapsed,
             dropped=self._outbox.dropped + self._refused,
             sent=self._sent,
-            received=self._received,
-            ignored=self._ignored,
+            received=self._intake.received,
+            ignored=self._intake.ignored,
         )
 
     # Running; for `open_bridge` alone
@@ -292,17 +287,18 @@ class Bridge:
     async def _use(self, connection: BusConnection) -> None:
         """Send and receive until the connection is lost, or this is stopped."""
         self._connections += 1
+        self._in_a_row = 0
         logger.info("bus: connected to %r", self._bus)
-        self._numbers.clear()
+        self._intake.start_over()
         # Listeners may be older than the connection, and have missed what came before it.
-        self._gap("connected to the bus")
+        self._intake.gap("connected to the bus")
         self._connected.set()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send_all, connection)
                 while True:
                     for message in await connection.receive():
-                        self._take_in(message)
+                        self._intake.take_in(message)
         finally:
             self._connected = trio.Event()
 
@@ -336,6 +332,7 @@ class Bridge:
             if taken:
                 self._number += 1
                 self._sent += 1
+                self._in_a_row = 0
             else:
                 self._outbox.put_back(batch)
             if not self._outbox:
@@ -344,61 +341,14 @@ class Bridge:
         await trio.lowlevel.checkpoint()
         return taken
 
-    # Receiving
-
-    def _take_in(self, data: object) -> None:
-        if data is GAP:
-            self._gap("the bus reports a gap")
-            return
-        if not isinstance(data, bytes):
-            raise TypeError(f"a bus carries bytes, not {type(data).__name__}")
-        if len(data) > self._bus.max_message:
-            self._ignore("a message is too long")
-            self._gap("a message is too long")
-            return
-        try:
-            message = bus_messages.decode_message(data)
-        except bus_messages.UnknownVersion as error:
-            # Somebody has news that this version cannot read: a mixed deployment.
-            self._ignore(error)
-            self._gap(str(error))
-        except bus_messages.GarbledMessage as error:
-            self._ignore(error)
-        else:
-            if message.sender != self.sender:
-                self._deliver(message)
-
-    def _deliver(self, message: bus_messages.BusMessage) -> None:
-        self._received += 1
-        last = self._numbers.get(message.sender)
-        self._numbers[message.sender] = max(message.number, last or 0)
-        self._numbers.move_to_end(message.sender)
-        if len(self._numbers) > _SENDERS:
-            self._numbers.popitem(last=False)
-        if message.unknown:
-            self._ignore("events of a kind that this version does not know")
-        if message.anything or (last is not None and message.number > last + 1):
-            self._gap("another process says so" if message.anything else "a message is missing")
-        for item in message.events:
-            try:
-                self._hub.publish_here(item.event, include_sub_resources=item.include_sub_resources)
-            except (TypeError, ValueError) as error:
-                self._ignore(error)
-
-    def _gap(self, reason: str) -> None:
-        self._gaps += 1
-        self._hub.publish_here(Resync(reason))
-
-    def _ignore(self, why: object) -> None:
-        self._ignored += 1
-        # What is wrong with one message may be wrong with all.
-        if self._ignored & (self._ignored - 1) == 0:
-            logger.warning("bus: ignored, %d so far: %s", self._ignored, why)
-
     def _failed(self, what: str, error: BaseException) -> None:
         self._failures += 1
+        self._in_a_row += 1
         cause: BaseException = error
         while isinstance(cause, BaseExceptionGroup):
             cause = cause.exceptions[0]
-        logger.warning("bus: %s: %r", what, cause)
+        # An outage may be long: its first attempts are logged, and then ever fewer.
+        loud = self._in_a_row & (self._in_a_row - 1) == 0
+        level = logging.WARNING if loud else logging.DEBUG
+        logger.log(level, "bus: %s, %d in a row: %r", what, self._in_a_row, cause)
         logger.debug("bus: %s", what, exc_info=error)

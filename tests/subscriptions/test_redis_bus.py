@@ -1,6 +1,7 @@
 """The bus on a real Redis, which is killed, restarted and cut."""
 
 import gc
+import signal
 import subprocess
 import warnings
 from collections.abc import Iterator
@@ -144,6 +145,21 @@ async def test_a_flood_takes_few_turns(redis: RedisServer) -> None:
                 turns += 1
     assert received == count
     assert turns < count / 50
+
+
+async def test_a_server_that_hangs_is_lost(redis: RedisServer) -> None:
+    """It has the connection open, and says nothing: as behind a network that has gone."""
+    await redis.start()
+    assert redis.process is not None
+    bus = RedisBus(redis.url, idle=0.5, stream_timeout=0.5)
+    with trio.fail_after(at_most(10)):
+        with pytest.raises(errors.BusLost):
+            async with bus.connect() as connection:
+                redis.process.send_signal(signal.SIGSTOP)
+                await connection.receive()
+        with pytest.raises(errors.BusLost):
+            async with bus.connect():
+                pass
 
 
 async def test_channels_are_apart(redis: RedisServer) -> None:
