@@ -11,7 +11,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "tests", "docs"]
+nox.options.sessions = ["lint", "types", "tests", "docs", "conformance", "interop"]
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_external_run = True
 
@@ -64,9 +64,36 @@ def docs(session: nox.Session) -> None:
     session.run("python", "-m", "sphinx", *strictly, "-b", builder, *places)
 
 
+def cache(name: str) -> Path:
+    """Where what a session downloads is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / f"mcp-trio-{name}"
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """The official conformance suite; needs npm, and the suite's scripts beside the checkout."""
+    scripts = Path("../shared/conformance")
+    if not scripts.is_dir():
+        session.skip("the scripts that run the suite are not here")
+    session.install("-e", ".")
+    session.run(
+        "python",
+        "tests/conformance/run_server.py",
+        str(scripts),
+        *session.posargs,
+        f"--cache={cache('conformance')}",
+    )
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Our server with the official Python SDK's client."""
+    session.install("-e", ".")
+    session.run("python", "tests/interop/run.py", f"--cache={cache('interop')}")
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
     """Our server beside the floors it is judged by; takes minutes and a quiet machine."""
     session.install("-e", ".[test]")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mcp-trio-bench"
-    session.run("python", "tests/bench/run.py", f"--cache={cache}", *session.posargs)
+    session.run("python", "tests/bench/run.py", f"--cache={cache('bench')}", *session.posargs)
