@@ -188,7 +188,7 @@ class Endpoint:
 
     def _check_head(self, request: HttpRequest) -> media.Accepts:
         headers = request.headers
-        if not self._host_allowed(headers.get_all("host")):
+        if not self.answers_to(headers):
             raise _RefusedError(421, "this server does not answer to that host")
         if not self._origin_allowed(headers.get_all("origin")):
             raise _RefusedError(403, "requests from that origin are not allowed")
@@ -202,7 +202,9 @@ class Endpoint:
             raise _RefusedError(406, f"answers are {media.JSON} or {media.SSE}")
         return accepts
 
-    def _host_allowed(self, lines: tuple[str, ...]) -> bool:
+    def answers_to(self, headers: Headers) -> bool:
+        """Whether a request names a host that is allowed, and names one only."""
+        lines = headers.get_all("host")
         return len(lines) == 1 and _host_allowed(lines[0], self._allowed_hosts)
 
     def _origin_allowed(self, lines: tuple[str, ...]) -> bool:

@@ -24,6 +24,7 @@ from mcp_trio.http._keepalive import take_keepalive
 from mcp_trio.http._running import gc_thresholds_set, one_cause
 from mcp_trio.http._site import ConnectionLimits, Page, PrincipalOf, Site, text_answer
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions
+from mcp_trio.http.metrics import metrics_page
 from mcp_trio.http.monitor import HttpMonitor
 from mcp_trio.transports.abc import Handler
 from mcp_trio.transports.lifespan import while_running
@@ -61,6 +62,7 @@ async def serve_http(
     *,
     path: str = "/mcp",
     health_path: str | None = None,
+    metrics_path: str | None = None,
     ssl_context: ssl.SSLContext | None = None,
     unix_socket: str | os.PathLike[str] | None = None,
     listeners: Sequence[trio.SocketListener | socket.socket] | None = None,
@@ -96,6 +98,9 @@ async def serve_http(
         path: where the MCP endpoint is, if there is one.
         health_path: where GET is answered with 200, without a look at the `Host`; nowhere by
             default. Who stops accepts no more connections, so that is how it looks.
+        metrics_path: where GET is answered with what `http.metrics.metrics_text` says of the
+            handlers and of this listener, for Prometheus; nowhere by default. The `Host` has to
+            be allowed; who else may read it is for you to see to.
         ssl_context: speak TLS. A certificate that is loaded into the same context later holds
             for new connections, and open ones go on.
         unix_socket: a path to listen at, instead of a host and a port. What a dead server has
@@ -130,6 +135,7 @@ async def serve_http(
         handler,
         path,
         pages,
+        metrics_path=metrics_path,
         send_deadline=send_deadline,
         access_log=access_log,
         principal_of=principal_of,
@@ -245,6 +251,7 @@ def _make_site(
     path: str,
     pages: dict[str, Page],
     *,
+    metrics_path: str | None,
     send_deadline: float,
     access_log: bool,
     principal_of: PrincipalOf | None,
@@ -254,16 +261,22 @@ def _make_site(
     handlers = handler if isinstance(handler, Mapping) else {path: handler}
     if not handlers:
         raise ValueError("there is nothing to serve")
-    taken = [each.rstrip("/") for each in (*handlers, *pages)]
-    if not all(each.startswith("/") for each in (*handlers, *pages)):
+    paths = [*handlers, *pages] if metrics_path is None else [*handlers, *pages, metrics_path]
+    taken = [each.rstrip("/") for each in paths]
+    if not all(each.startswith("/") for each in paths):
         raise ValueError("a path begins with a slash")
     if len(set(taken)) < len(taken):
         raise ValueError("two things cannot be at one path")
     keepalive = take_keepalive(options)
     limits = {field.name for field in attrs.fields(ConnectionLimits)} & options.keys()
     taken_out = {name: options.pop(name) for name in limits}  # type: ignore[misc]
+    endpoints = {each: Endpoint(its, **options) for each, its in handlers.items()}  # type: ignore[misc]
+    if metrics_path is not None:
+        answers_to = next(iter(endpoints.values())).answers_to  # all of them have the same hosts
+        page = metrics_page(handlers, monitor, lambda request: answers_to(request.headers))
+        pages[metrics_path] = page
     return Site(
-        {each: Endpoint(its, **options) for each, its in handlers.items()},  # type: ignore[misc]
+        endpoints,
         ConnectionLimits(send_deadline=send_deadline, **taken_out),
         pages=pages,
         keepalive=keepalive,

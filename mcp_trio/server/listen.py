@@ -8,7 +8,6 @@ Source: specification, basic/patterns/subscriptions.
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -30,10 +29,10 @@ logger = logging.getLogger("mcp_trio.server")
 
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 
-GRACEFUL: Final = frozenset(
-    {"complete", "shutdown", "overflow", "expired", "revoked", "nothing-granted"}
-)
+GRACEFUL: Final = ("complete", "shutdown", "overflow", "expired", "revoked", "nothing-granted")
 """The reasons for which a subscription ends with a result."""
+
+ENDINGS: Final = (*GRACEFUL, "other", "cancelled", "disconnected", "refused", "error")
 
 
 class Subscriptions:
@@ -72,8 +71,8 @@ class Subscriptions:
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
         self._written = 0
-        self.ended: Counter[str] = Counter()
-        """How many have ended so far, by reason; `ServerStatistics` says which there are."""
+        self.ended = dict.fromkeys(ENDINGS, 0)
+        """How many have ended so far, by reason; `ServerStatistics` says what each means."""
 
     @property
     def count(self) -> int:

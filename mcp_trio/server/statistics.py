@@ -36,7 +36,8 @@ class ServerStatistics:
 
     Attributes:
         requests: being served now, with open subscriptions.
-        handled: requests by method; those of unknown methods together as ``"other"``.
+        handled: requests by method, those of unknown methods together as ``"other"``. What has
+            not happened yet is here as well, with 0, as in the next two.
         failed: requests answered with an error, by its code; codes that the specification does
             not define together as ``"other"``. A tool that fails has a result, and is not here.
         subscriptions: open, or about to be.
@@ -81,7 +82,7 @@ class RequestCounts:
     def __init__(self, methods: Iterable[str]) -> None:
         self.in_progress = 0
         self._handled = dict.fromkeys((*methods, OTHER), 0)
-        self._failed: dict[str, int] = {}
+        self._failed = dict.fromkeys((*_CODES.values(), OTHER), 0)
 
     def begin(self, method: str) -> None:
         """A request has come."""
@@ -90,13 +91,12 @@ class RequestCounts:
 
     def fail(self, code: int) -> None:
         """A request is answered with an error."""
-        known = _CODES.get(code, OTHER)
-        self._failed[known] = self._failed.get(known, 0) + 1
+        self._failed[_CODES.get(code, OTHER)] += 1
 
     @property
     def handled(self) -> dict[str, int]:
-        """How many there have been, by method, of those that there have been any of."""
-        return {method: count for method, count in self._handled.items() if count}
+        """How many there have been, by method."""
+        return dict(self._handled)
 
     @property
     def failed(self) -> dict[str, int]:
