@@ -69,6 +69,7 @@ class Core:
         changed: called with the event of each change of a registry.
         seal: seals what travels between the rounds of a request.
         input_rounds: how often one request may ask for input.
+        encoded_meta: the `_meta` of every result as a member of a JSON object.
     """
 
     result_meta: Mapping[str, Any]
@@ -79,6 +80,13 @@ class Core:
     changed: Callable[[Event], None]
     seal: StateSeal
     input_rounds: int
+    encoded_meta: bytes = attrs.field(
+        init=False,
+        repr=False,
+        default=attrs.Factory(
+            lambda self: b'"_meta":' + codec.encode_json(self.result_meta), takes_self=True
+        ),
+    )
 
     def complete(self, result: dict[str, Any]) -> dict[str, Any]:
         """Add what every result carries, to one just made."""

@@ -19,6 +19,7 @@ from mcp_trio.server.core import (
     Call,
     Core,
     Listing,
+    encoded_reply,
     read_arguments,
     read_string,
     run_handler,
@@ -33,6 +34,7 @@ __all__ = ["Tool", "Tools", "input_spec"]
 
 logger = logging.getLogger("mcp_trio.server")
 
+_TEXT_RESULT: Final = b'{"content":[{"type":"text","text":%b}],"resultType":"complete",%b}'
 _USUAL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 
 
@@ -98,12 +100,24 @@ class Tools:
         try:
             keywords = tool.read(arguments)
         except Mismatch as problem:
-            result = contents.tool_error(f"Invalid arguments for {name}: {problem}")
-        else:
-            result = await self._run(tool, keywords, call)
-        return jsonrpc.result_reply(call.request_id, self._core.complete(result))  # noqa: ASYNC910
+            wrong = contents.tool_error(f"Invalid arguments for {name}: {problem}")
+            return jsonrpc.result_reply(call.request_id, self._core.complete(wrong))  # noqa: ASYNC910
+        result = await self._run(tool, keywords, call)
+        if isinstance(result, str):
+            return self._text_reply(call.request_id, result)
+        return jsonrpc.result_reply(call.request_id, self._core.complete(result))
 
-    async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any]:
+    def _text_reply(self, request_id: jsonrpc.RequestId, text: str) -> jsonrpc.Reply:
+        # What most tools return, so it is written at once. The other way says what is wrong.
+        core = self._core
+        try:
+            result = _TEXT_RESULT % (codec.encode_json(text), core.encoded_meta)
+        except codec.EncodeError:
+            return jsonrpc.result_reply(request_id, core.complete(contents.tool_result(text)))
+        return encoded_reply(request_id, result)
+
+    async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any] | str:
+        """Run a tool; returns its result, or its text where that is all."""
         try:
             value = await run_handler(tool.handler, keywords, call, self._core)
         except errors.ErrorResponse:
@@ -118,6 +132,8 @@ class Tools:
                 raise cause from problem
             logger.error("the tool %r failed", tool.name, exc_info=problem)
             return contents.tool_error(failures.describe(cause))  # noqa: ASYNC910
+        if type(value) is str:
+            return value
         if type(value) is Asked:
             return value.wire
         try:

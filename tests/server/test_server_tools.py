@@ -459,3 +459,23 @@ async def test_a_call_needs_no_arguments_object(server: Server) -> None:
     server.add_tool(lambda: "hi", name="tool")
     reply = await server.handle(request("tools/call", {"name": "tool"}), Recorder())
     assert reply.error_code is None
+
+
+@pytest.mark.parametrize("text", ["", "hello", '"\\', "a\nb", "é \u2028 \x85 \U0001f600", "\udcaf"])
+async def test_a_text_is_sent_as_the_block_that_it_stands_for(server: Server, text: str) -> None:
+    """W05: and what JSON cannot hold is the same error."""
+
+    @server.tool
+    async def plain() -> str:
+        return text
+
+    @server.tool
+    async def block() -> types.TextContent:
+        return types.TextContent(text)
+
+    sent = [
+        await ask(server, "tools/call", {"name": name}, request_id="x")
+        for name in ("plain", "block")
+    ]
+    assert sent[0] == sent[1]
+    assert ("error" in sent[0]) == (text == "\udcaf")
