@@ -213,11 +213,11 @@ class Endpoint:
         )
 
     async def _read_body(self, request: HttpRequest) -> bytes:
+        if request.whole is not None and len(request.whole) <= self._max_body:
+            return request.whole  # noqa: ASYNC910 (it is all here)
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:MAX_DIGITS]) > self._max_body:
             raise _RefusedError(413, f"the body has more than {self._max_body} bytes")
-        if request.whole is not None:
-            return request.whole  # noqa: ASYNC910 (it is all here)
         body: bytes | bytearray = b""
         try:
             with trio.move_on_after(self._body_timeout) as scope:
