@@ -98,7 +98,7 @@ CUTS = st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=12)
 
 @given(messages=MESSAGES, cuts=CUTS, leave=st.sampled_from(["half", "wait", "close", "reset"]))
 @settings(
-    max_examples=150,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -122,7 +122,7 @@ async def _meet(data: bytes, cuts: list[tuple[int, bool]], leave: str) -> None:
         server.connect() as bystander,
     ):
         await bystander.listen()
-        with trio.fail_after(5):
+        with trio.fail_after(10):
             await _be_hostile(server, data, cuts, leave)
         server.handler.publish()
         assert (await bystander.event())["method"] == "notifications/tools/list_changed"

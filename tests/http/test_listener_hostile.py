@@ -19,8 +19,11 @@ from mcp_trio.http._connections import MAX_RECEIVE, MAX_WAITING
 from mcp_trio.http.monitor import HttpMonitor
 
 MIB = 2**20
-SOON = 1.0
-"""Seconds in which a bystander hears what is published, however busy the others are."""
+SOON = 5.0
+"""Seconds in which a bystander hears what is published, however busy the others are.
+
+It takes milliseconds; the rest is for machines that have other things to do.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +77,7 @@ async def drip(peer: Peer, data: bytes) -> None:
     """Send a byte now and then, whatever is answered."""
     for byte in data:
         await peer.stream.send_all(bytes([byte]))
-        await trio.sleep(0.02)
+        await trio.sleep(0.05)
 
 
 async def slow_head(peer: Peer) -> None:
@@ -123,18 +126,18 @@ async def test_those_who_take_their_time_are_cut_and_delay_nobody(
 ) -> None:
     """W85: limits on time are for the whole, so that a byte now and then prolongs nothing."""
     monitor = HttpMonitor()
-    limits: dict[str, Any] = dict.fromkeys(("head_timeout", "idle_timeout", "body_timeout"), 0.4)
+    limits: dict[str, Any] = dict.fromkeys(("head_timeout", "idle_timeout", "body_timeout"), 1.0)
     async with (
         running(monitor=monitor, **limits) as server,
         server.connect() as bystander,
     ):
         await bystander.listen()
-        async with besieged(server, 150, attack):
+        async with besieged(server, 100, attack):
             await unharmed(server, bystander)
             # The answer to who is still sending waits a second for the client to see it.
-            await until(lambda: monitor.statistics().connections == 1, 4)
+            await until(lambda: monitor.statistics().connections == 1)
             await unharmed(server, bystander)
-        assert monitor.statistics().accepted > 150
+        assert monitor.statistics().accepted > 100
         assert not server.handler.requests
 
 
