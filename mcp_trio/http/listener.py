@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import ssl
-import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
@@ -17,6 +16,7 @@ from typing import Any, Final, Unpack
 import attrs
 import trio
 
+from mcp_trio.http._bound import closing, open_listeners, unlinking, url_of
 from mcp_trio.http._connection import serve_connection
 from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._heads import Request
@@ -30,9 +30,6 @@ from mcp_trio.transports.abc import Handler
 from mcp_trio.transports.lifespan import while_running
 
 __all__ = ["ListenerOptions", "serve_http"]
-
-BACKLOG: Final = 1024
-"""How many connections may wait to be accepted."""
 
 CUT_GRACE: Final = 0.25
 """Seconds between closing a connection and cancelling what still serves it."""
@@ -145,15 +142,15 @@ async def serve_http(
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
-        bound = await _open_listeners(host, port, unix_socket, listeners)
-        stack.enter_context(_closing(bound))
+        bound = await open_listeners(host, port, unix_socket, listeners)
+        stack.enter_context(closing(bound))
         for listener in bound:
             notice_absence(listener.socket)
         if unix_socket is not None and listeners is None:
-            stack.enter_context(_unlinking(unix_socket))
+            stack.enter_context(unlinking(unix_socket))
         stack.enter_context(_counting(monitor, site))
         server = _Server(site, drain_grace, drain_stagger)
-        urls = [_url(listener, secure=ssl_context is not None) for listener in bound]
+        urls = [url_of(listener, secure=ssl_context is not None) for listener in bound]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.run, bound, ssl_context)
             try:
@@ -290,57 +287,6 @@ def _health(_: Request) -> Answer:
     return text_answer(200, "ok\n", (b"cache-control", b"no-store"))
 
 
-async def _open_listeners(
-    host: str | None,
-    port: int,
-    unix_socket: str | os.PathLike[str] | None,
-    given: Sequence[trio.SocketListener | socket.socket] | None,
-) -> list[trio.SocketListener]:
-    if given is not None:
-        return [_listener(each) for each in given]  # noqa: ASYNC910 (nothing to wait for)
-    if unix_socket is not None:
-        return [_bind_unix(unix_socket)]  # noqa: ASYNC910
-    return await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-
-
-def _listener(given: trio.SocketListener | socket.socket) -> trio.SocketListener:
-    if isinstance(given, trio.SocketListener):
-        return given
-    given.listen(BACKLOG)
-    return trio.SocketListener(trio.socket.from_stdlib_socket(given))
-
-
-def _bind_unix(path: str | os.PathLike[str]) -> trio.SocketListener:
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        _remove_dead(path)
-        sock.bind(os.fspath(path))
-        return _listener(sock)
-    except BaseException:
-        sock.close()
-        raise
-
-
-def _remove_dead(path: str | os.PathLike[str]) -> None:
-    """Remove a socket that nobody listens on any more."""
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
-            with socket.socket(socket.AF_UNIX) as probe:
-                try:
-                    probe.connect(os.fspath(path))
-                except ConnectionRefusedError:
-                    os.unlink(path)  # noqa: PTH108
-
-
-@contextlib.contextmanager
-def _unlinking(path: str | os.PathLike[str]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)  # noqa: PTH108
-
-
 @contextlib.contextmanager
 def _counting(monitor: HttpMonitor, site: Site) -> Iterator[None]:
     monitor.watch(site.open)
@@ -348,22 +294,3 @@ def _counting(monitor: HttpMonitor, site: Site) -> Iterator[None]:
         yield
     finally:
         monitor.forget(site.open)
-
-
-@contextlib.contextmanager
-def _closing(listeners: list[trio.SocketListener]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for listener in listeners:
-            listener.socket.close()
-
-
-def _url(listener: trio.SocketListener, *, secure: bool) -> str:
-    scheme = "https" if secure else "http"
-    name = listener.socket.getsockname()
-    if listener.socket.family == socket.AF_INET6:
-        return f"{scheme}://[{name[0]}]:{name[1]}"
-    if listener.socket.family == socket.AF_INET:
-        return f"{scheme}://{name[0]}:{name[1]}"
-    return f"{scheme}://unix:{name if isinstance(name, str) else name.decode(errors='replace')}"
