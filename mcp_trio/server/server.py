@@ -19,6 +19,7 @@ from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.offers import Offers
+from mcp_trio.server.registry import Registry
 from mcp_trio.server.state import StateSeal
 from mcp_trio.server.statistics import RequestCounts, ServerStatistics
 from mcp_trio.subscriptions.authorize import Authorizer
@@ -156,7 +157,13 @@ class Server(Offers):
             "resources/templates/list": self._resources.templates.reply,
             "resources/read": self._resources.read,
         }
-        self._discovery: tuple[dict[str, Any], bytes] | None = None
+        self._registries: tuple[Registry[Any], ...] = (
+            self._tools.registry,
+            self._prompts.registry,
+            self._resources.listing.registry,
+            self._resources.templates.registry,
+        )
+        self._discovery: tuple[tuple[int, ...], bytes] | None = None
         listening = () if self._subscriptions is None else (methods.LISTEN,)
         self._counts = RequestCounts((*self._methods, *listening))
         self._ignored: set[str] = set()
@@ -358,18 +365,18 @@ class Server(Offers):
         return await method(Call(self, request.id, request.method, params, about, exchange))
 
     async def _discover(self, call: Call) -> jsonrpc.Reply:
-        offered = self.capabilities()
-        if self._discovery is None or self._discovery[0] != offered:
+        generations = tuple(registry.generation for registry in self._registries)
+        if self._discovery is None or self._discovery[0] != generations:
             result: dict[str, Any] = {
                 "supportedVersions": list(SUPPORTED_VERSIONS),
-                "capabilities": offered,
+                "capabilities": self.capabilities(),
                 "_meta": {meta.META_SERVER_INFO: codec.unstructure(self.info)},
             }
             if self._instructions is not None:
                 result["instructions"] = self._instructions
             core = self._core
             core.complete(cacheable(result, core.ttl_ms, core.cache_scope))
-            self._discovery = offered, codec.encode_json(result)
+            self._discovery = generations, codec.encode_json(result)
         return encoded_reply(call.request_id, self._discovery[1])  # noqa: ASYNC910
 
     def capabilities(self) -> dict[str, Any]:
