@@ -56,8 +56,9 @@ def asgi_app(
         options: `allowed_hosts` and `allowed_origins` (sequences of str; by default this
             machine's own names), `max_body` (bytes; by default 4 MiB), `max_arriving` (bytes of
             all bodies that are arriving; by default 256 MiB), `body_timeout` (seconds; by
-            default 30) and `keepalive` (seconds without a write after which a stream gets a
-            comment; by default 15, and `math.inf` for never).
+            default 30), `keepalive` (seconds without a write after which a stream gets a
+            comment; by default 15, and `math.inf` for never) and `authenticate` (who tells for
+            whom a request stands; see `http.authentication`).
 
     Raises:
         ValueError: a host or origin to be allowed is malformed, or `keepalive` is not positive.

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
+from mcp_trio.http.authentication import AccessDenied, Authenticate, identify
 from mcp_trio.http.exchange import (
     HttpExchange,
     RawHeaders,
@@ -40,6 +41,8 @@ BODY_TIMEOUT: Final = 30.0
 MAX_DIGITS: Final = 20
 """Of a length; Python refuses to read thousands, and would take its time over hundreds."""
 
+FAILED: Final = 500
+
 NO_HEADERS: Final = Headers()
 
 
@@ -61,6 +64,9 @@ class EndpointOptions(TypedDict, total=False):
     """How long a request's body may take to arrive, in seconds; by default 30."""
     keepalive: float
     """After how many seconds without a write a stream gets a comment; by default 15."""
+    authenticate: Authenticate | None
+    """Tells for whom a request stands, by its headers and its client's certificate, or refuses
+    it; by default the certificate alone tells."""
 
 
 class HttpRequest(abc.ABC):
@@ -110,7 +116,8 @@ class _RefusedError(Exception):
     """A check has failed; carries what is answered."""
 
     def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
-        reply = jsonrpc.error_reply(None, errors.InvalidRequest(message))
+        kind = errors.InternalError if status == FAILED else errors.InvalidRequest
+        reply = jsonrpc.error_reply(None, kind(message.encode(errors="replace").decode()))
         self.answer = _json_answer(status, reply, *headers)
 
 
@@ -126,6 +133,7 @@ class Endpoint:
         max_body: int = MAX_BODY,
         max_arriving: int = MAX_ARRIVING,
         body_timeout: float = BODY_TIMEOUT,
+        authenticate: Authenticate | None = None,
     ) -> None:
         for option in (allowed_hosts, allowed_origins):
             if isinstance(option, str):
@@ -137,6 +145,7 @@ class Endpoint:
         self._max_arriving = max_arriving
         self._arriving = 0
         self._body_timeout = body_timeout
+        self._authenticate = authenticate
         # A mistake in what is allowed is found here, not with the first request.
         hosts.allowed_host("localhost", self._allowed_hosts)
         hosts.allowed_origin("http://localhost", self._allowed_origins)
@@ -152,6 +161,9 @@ class Endpoint:
         request_id: jsonrpc.RequestId | None = None
         try:
             accepts = self._check_head(request)
+            principal = request.principal
+            if self._authenticate is not None:
+                principal = await self._identify(self._authenticate, request)
             message = jsonrpc.parse_client_message(await self._read_body(request))
             if isinstance(message, jsonrpc.Notification):
                 # Over HTTP a request is cancelled by closing its response.
@@ -162,7 +174,7 @@ class Endpoint:
             self._check_request(message, request.headers)
             if message.method == methods.LISTEN and not accepts.sse:
                 raise _RefusedError(406, f"{methods.LISTEN} is answered with {media.SSE} only")
-            return Call(message, accepts, request.headers, request.principal)
+            return Call(message, accepts, request.headers, principal)
         except _RefusedError as refused:
             return refused.answer  # noqa: ASYNC910 (refused by its head alone)
         except errors.InvalidRequest as error:
@@ -201,6 +213,16 @@ class Endpoint:
         if not accepts.json and not accepts.sse:
             raise _RefusedError(406, f"answers are {media.JSON} or {media.SSE}")
         return accepts
+
+    async def _identify(self, authenticate: Authenticate, request: HttpRequest) -> Principal | None:
+        try:
+            return await identify(authenticate, request.headers, request.principal)
+        except AccessDenied as denied:
+            header = denied.challenge
+            lines = () if header is None else ((b"www-authenticate", header.encode("ascii")),)
+            raise _RefusedError(denied.status, str(denied), *lines) from None
+        except errors.InternalError as failed:
+            raise _RefusedError(FAILED, failed.message) from None
 
     def answers_to(self, headers: Headers) -> bool:
         """Whether a request names a host that is allowed, and names one only."""
