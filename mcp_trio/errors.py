@@ -46,6 +46,18 @@ HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 
+RETRY_AFTER_MS: Final = "retryAfterMs"
+LONGEST_DELAY: Final = 1e12
+"""Seconds after which to try again that are taken seriously; more is as good as nothing said."""
+
+
+def delay_of(value: object) -> float | None:
+    """The ``retryAfterMs`` of what a peer sent, in seconds; None without one that makes sense."""
+    said = value.get(RETRY_AFTER_MS) if isinstance(value, Mapping) else None
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return None
+    return said / 1000 if 0 <= said <= LONGEST_DELAY * 1000 else None
+
 
 class McpError(Exception):
     """The base of every exception this package raises on purpose."""
@@ -159,6 +171,8 @@ class ErrorResponse(McpError):
     @staticmethod
     def from_wire(code: int, message: str, data: Any) -> "ErrorResponse":
         """The exception for an error object that arrived."""
+        if code == INTERNAL_ERROR and (delay := delay_of(data)) is not None:
+            return ServerBusy(message, retry_after=delay, data=data)
         cls = ErrorResponse._by_code.get(code, ErrorResponse)
         error = cls.__new__(cls)
         ErrorResponse.__init__(error, message, code=code, data=data)
@@ -206,8 +220,8 @@ class InternalError(ErrorResponse):
 class ServerBusy(ErrorResponse):
     """A limit of the server is reached, or it is shutting down (-32603).
 
-    Over HTTP it is answered with status 503 and ``Retry-After``, and a client raises this class.
-    Elsewhere its code is all that a client has, and it raises `InternalError`.
+    Its `data` has ``retryAfterMs``, in milliseconds, and by that a client knows it from an
+    `InternalError`, which has the same code. Over HTTP the status is 503, with ``Retry-After``.
 
     Attributes:
         retry_after: seconds after which another try makes sense.
@@ -216,6 +230,10 @@ class ServerBusy(ErrorResponse):
     default_code = INTERNAL_ERROR
 
     def __init__(self, message: str, *, retry_after: float = 1.0, data: Any = None) -> None:
+        if not 0 <= retry_after <= LONGEST_DELAY:
+            raise ValueError(f"retry_after is a number of seconds, got {retry_after!r}")
+        if data is None or (isinstance(data, Mapping) and RETRY_AFTER_MS not in data):
+            data = {**(data or {}), RETRY_AFTER_MS: round(retry_after * 1000)}
         super().__init__(message, data=data)
         self.retry_after = retry_after
 

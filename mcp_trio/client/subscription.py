@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, Literal, TypeGuard
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -36,8 +36,6 @@ __all__ = [
 logger = logging.getLogger("mcp_trio.client")
 
 _NO_LIMIT: Final = 2**31
-_LONGEST_DELAY: Final = 2**63
-"""Milliseconds. An integer on the wire may be larger than any float."""
 
 EventHook = Callable[[Event], Awaitable[object]]
 """Awaited with each event before `Subscription.receive` returns it."""
@@ -246,14 +244,12 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         requests.check_result(methods.LISTEN, result)
         raw = result.get("_meta")
         said = raw.get(meta.META_END) if isinstance(raw, dict) else None
-        reason = delay = None
-        if isinstance(said, dict):
-            reason, delay = said.get("reason"), said.get("retryAfterMs")
+        reason = said.get("reason") if isinstance(said, dict) else None
         self._note_dropped(raw)
         self.end = SubscriptionEnd(
             "graceful",
             reason if isinstance(reason, str) else None,
-            delay / 1000 if _is_delay(delay) else None,
+            errors.delay_of(said),
         )
 
     def _take_change(self, message: jsonrpc.Notification) -> None:
@@ -312,12 +308,6 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         if self.end.how == "lost":
             raise errors.SubscriptionLost(f"{self.id} was lost: {self.end.reason}") from self._loss
         raise trio.EndOfChannel
-
-
-def _is_delay(value: object) -> TypeGuard[float]:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 <= value <= _LONGEST_DELAY
 
 
 @asynccontextmanager

@@ -287,7 +287,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             raise self._status_error()
         status = self._status_error()
         error = message.error
-        if status.retry_after is not None and error.code == errors.INTERNAL_ERROR:
+        if status.retry_after is not None and type(error) is errors.InternalError:
             error = errors.ServerBusy(
                 error.message, retry_after=status.retry_after, data=error.data
             )
@@ -350,7 +350,8 @@ def _retry_after(value: str | None) -> float | None:
     if value is None:
         return None
     if value.isascii() and value.isdigit():
-        return float(value)
+        # There may be any number of them.
+        return min(float(value[:20]), errors.LONGEST_DELAY)
     try:
         moment = email.utils.parsedate_to_datetime(value)
     except ValueError:

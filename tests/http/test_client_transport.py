@@ -327,7 +327,23 @@ async def test_busy_server() -> None:
         assert isinstance(reply, jsonrpc.ErrorReply)
         assert isinstance(reply.error, errors.ServerBusy)
         assert reply.error.retry_after == 7
-        assert reply.error.data == {"a": 1}
+        assert reply.error.data == {"a": 1, "retryAfterMs": 7000}
+
+
+async def test_busy_server_that_says_it_twice() -> None:
+    """The error itself is more exact than the header, which has whole seconds."""
+    body = jsonrpc.error_reply(1, errors.ServerBusy("full", retry_after=1.5)).frame
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.json(body, "503 Service Unavailable", "retry-after: 2\r\n")
+
+    async with connected(script) as (transport, _):
+        [reply] = await ask(transport)
+        assert isinstance(reply, jsonrpc.ErrorReply)
+        assert isinstance(reply.error, errors.ServerBusy)
+        assert reply.error.retry_after == 1.5
+        assert isinstance(reply.error.__cause__, errors.HttpStatusError)
 
 
 @pytest.mark.parametrize(
@@ -336,6 +352,8 @@ async def test_busy_server() -> None:
         ("401 Unauthorized\r\nwww-authenticate: Bearer", 401, "401 Unauthorized", None),
         ("403 Forbidden\r\nretry-after: soon", 403, "403 Forbidden", None),
         ("429 Slow\r\nretry-after: 12", 429, "429 Too Many Requests", 12),
+        (f"429 Slow\r\nretry-after: {'9' * 400}", 429, "429 Too Many Requests", 1e12),
+        (f"429 Slow\r\nretry-after: 1{'0' * 19}", 429, "429 Too Many Requests", 1e12),
         ("503 x\r\nretry-after: Fri, 31 Dec 1999 23:59:59 GMT", 503, "503", 0),
         ("502 Bad Gateway\r\ncontent-type: text/html", 502, r"502 Bad Gateway \(text/html\)", None),
         ("500 Oh\r\ncontent-type: application/json", 500, "500 Internal Server Error", None),

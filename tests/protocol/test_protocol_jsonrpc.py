@@ -242,6 +242,44 @@ def test_a_busy_server_says_when_to_come_back() -> None:
     """W34: transports map it to a header."""
     reply = error_reply(1, errors.ServerBusy("full", retry_after=2.5))
     assert (reply.error_code, reply.retry_after) == (-32603, 2.5)
+    parsed = parse_server_message(reply.frame)
+    assert isinstance(parsed, ErrorReply)
+    assert isinstance(parsed.error, errors.ServerBusy)
+    assert (parsed.error.retry_after, parsed.error.data) == (2.5, {"retryAfterMs": 2500})
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (None, {"retryAfterMs": 1000}),
+        ({"limit": 5}, {"limit": 5, "retryAfterMs": 1000}),
+        ({"retryAfterMs": 5}, {"retryAfterMs": 5}),
+        ("words", "words"),
+    ],
+)
+def test_data_of_ones_own_beside_when_to_come_back(data: object, kept: object) -> None:
+    given = dict(data) if isinstance(data, dict) else data
+    assert errors.ServerBusy("full", data=data).data == kept
+    assert data == given
+
+
+@pytest.mark.parametrize("retry_after", [-1, float("inf"), float("nan")])
+def test_no_time_to_come_back(retry_after: float) -> None:
+    with pytest.raises(ValueError, match="retry_after"):
+        errors.ServerBusy("full", retry_after=retry_after)
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, *({"retryAfterMs": x} for x in (-1, "1", True, None, 10**400, 1e300))]
+)
+def test_an_internal_error_is_not_a_busy_server(data: object) -> None:
+    """Only one that says when to come back, in a way that makes sense."""
+    parsed = parse_server_message(
+        message(id=1, error={"code": -32603, "message": "x", "data": data})
+    )
+    assert isinstance(parsed, ErrorReply)
+    assert type(parsed.error) is errors.InternalError
+    assert parsed.error.data == data
 
 
 @pytest.mark.parametrize(
