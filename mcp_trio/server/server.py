@@ -18,6 +18,7 @@ from mcp_trio.server.handlers import Threads
 from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
+from mcp_trio.server.middleware import Incoming, Middleware, chain
 from mcp_trio.server.offers import Offers
 from mcp_trio.server.registry import Registry
 from mcp_trio.server.state import StateSeal
@@ -72,6 +73,8 @@ class Server(Offers):
         lifespan: called with the server, gives an async context manager that is entered before
             the first request and left after the last: for a database, a pool of connections, a
             nursery for background tasks. What it gives is `Context.lifespan`.
+        middleware: async functions around every request, the outermost first; see
+            `server.middleware`.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -99,6 +102,7 @@ class Server(Offers):
         state_keys: Sequence[bytes] | None = None,
         state_ttl: float = 3600.0,
         lifespan: Callable[["Server"], AbstractAsyncContextManager[Any]] | None = None,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
@@ -167,6 +171,7 @@ class Server(Offers):
         listening = () if self._subscriptions is None else (methods.LISTEN,)
         self._counts = RequestCounts((*self._methods, *listening))
         self._ignored: set[str] = set()
+        self._chain = chain(middleware, self._enter) if middleware else None
 
     # Changes
 
@@ -332,6 +337,8 @@ class Server(Offers):
         """
         self._counts.begin(request.method)
         try:
+            if self._chain is not None:
+                return await self._chain(Incoming(request, exchange))
             if request.method == methods.LISTEN and self._subscriptions is not None:
                 return await self._subscriptions.listen(request, exchange)
             return await self._serve(request, exchange)
@@ -353,6 +360,12 @@ class Server(Offers):
     def _error(self, request_id: jsonrpc.RequestId, error: errors.ErrorResponse) -> jsonrpc.Reply:
         self._counts.fail(error.code)
         return jsonrpc.error_reply(request_id, error)
+
+    async def _enter(self, call: Incoming) -> jsonrpc.Reply:
+        """What `handle` does where there is no middleware."""
+        if call.method == methods.LISTEN and self._subscriptions is not None:
+            return await self._subscriptions.listen(call.request, call.exchange)
+        return await self._serve(call.request, call.exchange)
 
     async def _serve(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
         if request.method == methods.INITIALIZE:
