@@ -4,11 +4,15 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from mcp_trio import types
 from mcp_trio.client.client import Client
 
 __all__ = ["open_http_client", "open_stdio_client"]
+
+MAX_MESSAGE: Final = 16 * 2**20
+"""How many bytes one message of a server may have: the same, however it is reached."""
 
 
 @asynccontextmanager
@@ -20,6 +24,7 @@ async def open_http_client(
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     connect_timeout: float = 10.0,
+    max_message: int = MAX_MESSAGE,
 ) -> AsyncGenerator[Client]:
     """Reach a server over Streamable HTTP.
 
@@ -34,16 +39,22 @@ async def open_http_client(
         ssl_context: for HTTPS; by default one that trusts what the system trusts.
         headers: sent with every request, for instance `Authorization`.
         connect_timeout: seconds for each connection to be made, TLS included.
+        max_message: how many bytes one answer, or one event of a stream, may have; by default
+            16 MiB. A longer one fails its request.
 
     Raises:
-        ValueError: the URL or a header cannot be used.
+        ValueError: the URL or a header cannot be used, or `max_message` is not positive.
 
     Source: specification, basic/transports/streamable-http.
     """
     from mcp_trio.http.client import HttpTransport  # who speaks stdio needs no TLS
 
     transport = HttpTransport(
-        url, ssl_context=ssl_context, headers=headers, connect_timeout=connect_timeout
+        url,
+        ssl_context=ssl_context,
+        headers=headers,
+        connect_timeout=connect_timeout,
+        max_message=max_message,
     )
     try:
         yield Client(transport, client_info=client_info, capabilities=capabilities)
@@ -61,6 +72,7 @@ async def open_stdio_client(
     cwd: str | os.PathLike[str] | None = None,
     stderr: Callable[[bytes], object] | None = None,
     grace: float = 1.0,
+    max_message: int = MAX_MESSAGE,
 ) -> AsyncGenerator[Client]:
     """Start a server as a child process and speak to it over its standard input and output.
 
@@ -77,16 +89,21 @@ async def open_stdio_client(
         stderr: called with each piece of what the server writes to standard error. The end of
             it is kept in any case, and quoted by the error that says that the server has gone.
         grace: seconds between the steps of ending the server.
+        max_message: how many bytes one message of the server may have; by default 16 MiB. A
+            longer one is passed over, and if it is a response, its request fails.
 
     Raises:
         errors.ConnectionLost: the server could not be started.
         TypeError: the command is a string, or empty.
+        ValueError: `max_message` is not positive.
 
     Source: specification, basic/transports/stdio.
     """
     from mcp_trio.transports.stdio import open_stdio_transport
 
+    if max_message < 1:
+        raise ValueError("max_message must be positive")
     async with open_stdio_transport(
-        command, env=env, cwd=cwd, stderr=stderr, grace=grace
+        command, env=env, cwd=cwd, stderr=stderr, grace=grace, max_line=max_message
     ) as transport:
         yield Client(transport, client_info=client_info, capabilities=capabilities)
