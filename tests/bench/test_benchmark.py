@@ -40,17 +40,17 @@ def test_the_end_of_a_response_is_found(response: bytes) -> None:
 def test_the_benchmark_runs(tmp_path: Path) -> None:
     output = tmp_path / "figures.json"
     cases = set(CASES) - {"sparse100", "sparse10000"}
-    options = f"--server ours,hypercorn,direct --case {','.join(cases)} --repeat 1"
-    sizes = "--listeners 40 --rounds 4 --calls 100 --uris 10 --churn 100"
+    options = f"--server ours,direct --case {','.join(cases)} --repeat 1"
+    sizes = "--listeners 20 --rounds 4 --calls 100 --uris 10 --churn 100"
     subprocess.run(
         [sys.executable, RUN, *options.split(), *sizes.split(), "--json", output],
         capture_output=True,
-        timeout=90,
+        timeout=180,
         check=False,
     )
     figures = json.loads(output.read_text())
     assert set(figures) == cases
     for case, servers in figures.items():
-        assert set(servers) == {"ours", "hypercorn", "direct"}, case
+        assert set(servers) == {"ours", "direct"}, case
         for name, measured in servers.items():
             assert isinstance(measured, dict), f"{case}, {name}: {measured}"
