@@ -1,7 +1,8 @@
 """The delivery promise, over any interleaving that hypothesis can think of.
 
 It is one promise for both ways to a client: by the task of its subscription, and straight from
-the publisher while there is room; which of them is open changes under way.
+the publisher while there is room; which of them is open changes under way, for some listeners
+from one event to the next.
 
 After a listener has caught up, for each key of its accepted filter it has been sent at least one
 event at or after the last publication of that key. And no more than that: nothing it did not ask
@@ -10,7 +11,6 @@ for, nothing twice for one publication, everything in first-queued order.
 
 import contextlib
 import json
-from collections.abc import Callable
 from typing import Any, get_args
 
 import attrs
@@ -32,6 +32,7 @@ from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.subscriptions.hub import Hub
 from mcp_trio.subscriptions.mailbox import Overflow
 from mcp_trio.subscriptions.source import SubscriptionContext
+from mcp_trio.subscriptions.statistics import PublishReport
 from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
 from mcp_trio.subscriptions.uris import ancestors
 
@@ -63,6 +64,7 @@ SELDOM = st.one_of(
     st.tuples(st.just("run"), LISTENER),
     st.tuples(st.just("resync"), st.none()),
     st.tuples(st.sampled_from(["cancel", "break", "end", "room", "full"]), LISTENER),
+    st.tuples(st.just("luck"), st.tuples(LISTENER, st.lists(st.booleans(), max_size=12))),
     st.tuples(st.just("close"), st.none()),
 )
 OPS = st.one_of(*OFTEN, *OFTEN, SELDOM)
@@ -77,6 +79,7 @@ class Listener:
     room: bool
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     reading: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    luck: list[bool] = attrs.field(factory=list)
     free: bool = False
     broken: bool = False
     owed: list[tuple[str, str | None]] = attrs.field(factory=list)
@@ -100,7 +103,8 @@ class Listener:
         assert self.acknowledged
         assert not self.gone
         assert not self.writing
-        if self.broken or not self.room:
+        room = self.luck.pop() if self.luck else self.room
+        if self.broken or not room:
             return False
         self.frames += 1
         self.frames_at_once += 1
@@ -204,10 +208,29 @@ async def interleave(
     def end(listener: Listener) -> None:
         listener.ending = True
 
-    def note(publish: Callable[[], Any], event: Event) -> None:
+    def note(event: Event) -> None:
         for listener in listeners:
             listener.owes(event)
-        publish()
+        publish(event)
+
+    def publish(event: Event) -> PublishReport:
+        """Publish, and check the report: who is counted as reached was written to or woken."""
+        at_once = sum(listener.frames_at_once for listener in listeners)
+        before = hub.statistics(per_listener=True)
+        report = hub.publish(event)
+        after = hub.statistics(per_listener=True)
+        at_once = sum(listener.frames_at_once for listener in listeners) - at_once
+        woken = sum(
+            was.waiting and not now.waiting
+            for was, now in zip(before.listeners, after.listeners, strict=True)
+        )
+        assert report.delivered == at_once + woken
+        kept = report.delivered + report.buffered + report.coalesced + report.closed
+        newest = report.dropped if overflow == "drop_newest" else 0
+        assert report.matched == kept + newest
+        dropped = report.dropped - newest
+        assert after.queued == before.queued + woken + report.buffered - dropped
+        return report
 
     async with trio.open_nursery() as nursery:
         for op, value in ops:
@@ -218,9 +241,9 @@ async def interleave(
                     listener.registered = True
             match op:
                 case "publish":
-                    note(lambda value=value: hub.publish(value), value)  # type: ignore[misc]
+                    note(value)
                 case "resync":
-                    note(lambda: hub.publish(Resync()), Resync())
+                    note(Resync())
                 case "data":
                     data += 1
                     for listener in listeners:
@@ -230,9 +253,7 @@ async def interleave(
                             and listener.wanted.extensions
                         ):
                             listener.published_data += 1
-                    report = hub.publish(
-                        ExtensionEvent("notifications/data", {"n": data}, {"x": 1})
-                    )
+                    report = publish(ExtensionEvent("notifications/data", {"n": data}, {"x": 1}))
                     if report.closed:
                         for listener in listeners:
                             control = listener.control[0] if listener.control else None
@@ -254,6 +275,10 @@ async def interleave(
                         await trio.lowlevel.checkpoint()
                 case "settle":
                     await trio.testing.wait_all_tasks_blocked()
+                case "luck":
+                    listener_ = live(value[0])
+                    if listener_ is not None:
+                        listener_.luck = list(value[1])
                 case _:
                     listener_ = live(value)
                     if listener_ is None:
