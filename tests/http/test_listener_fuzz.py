@@ -96,7 +96,7 @@ MESSAGES = st.lists(st.one_of(spoilt(), st.sampled_from(VALID), st.binary(max_si
 CUTS = st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=12)
 
 
-@given(messages=MESSAGES, cuts=CUTS, leave=st.sampled_from(["half", "wait", "close", "reset"]))
+@given(messages=MESSAGES, cuts=CUTS, leave=st.sampled_from(["half", "close", "reset", "wait"]))
 @settings(
     max_examples=100,
     deadline=None,
@@ -116,7 +116,10 @@ def test_whatever_is_sent_is_answered_well_or_closed(
 
 
 async def _meet(data: bytes, cuts: list[tuple[int, bool]], leave: str) -> None:
-    limits: dict[str, Any] = dict.fromkeys(("head_timeout", "idle_timeout", "body_timeout"), 0.15)
+    # Short where they are waited for; a machine that is busy must not meet them otherwise.
+    limits: dict[str, Any] = dict.fromkeys(
+        ("head_timeout", "idle_timeout", "body_timeout"), 0.3 if leave == "wait" else 10
+    )
     async with (
         running(health_path="/health", drain_grace=0.2, **limits) as server,
         server.connect() as bystander,
@@ -126,8 +129,13 @@ async def _meet(data: bytes, cuts: list[tuple[int, bool]], leave: str) -> None:
             await _be_hostile(server, data, cuts, leave)
         server.handler.publish()
         assert (await bystander.event())["method"] == "notifications/tools/list_changed"
-        async with server.connect() as late:
-            assert (await late.request(post("tools/list"))).status == 200
+        for attempt in range(3):
+            try:
+                async with server.connect() as late:
+                    assert (await late.request(post("tools/list"))).status == 200
+                break
+            except EOFError:
+                assert leave == "wait" and attempt < 2  # noqa: PT018
 
 
 async def _be_hostile(
