@@ -9,6 +9,7 @@ import attrs
 
 from mcp_trio import codec, errors
 from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.server.access import Guard
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import provide
 from mcp_trio.server.handlers import Handler, Threads
@@ -69,6 +70,7 @@ class Core:
         changed: called with the event of each change of a registry.
         seal: seals what travels between the rounds of a request.
         input_rounds: how often one request may ask for input.
+        guard: asks what a caller may use; None: everything.
         encoded_meta: the `_meta` of every result as a member of a JSON object.
     """
 
@@ -80,6 +82,7 @@ class Core:
     changed: Callable[[Event], None]
     seal: StateSeal
     input_rounds: int
+    guard: Guard | None = None
     encoded_meta: bytes = attrs.field(
         init=False,
         repr=False,
@@ -112,6 +115,8 @@ class Listing(Generic[T]):
     async def reply(self, call: Call) -> jsonrpc.Reply:
         """Answer a list request."""
         cursor = read_string(call.params, "cursor") if "cursor" in call.params else None
+        if self._core.guard is not None:
+            return await self._reply_to_one(call, cursor, self._core.guard)
         generation = self.registry.generation
         if generation != self._generation or len(self._pages) >= _CACHED_PAGES:
             self._pages.clear()
@@ -122,13 +127,30 @@ class Listing(Generic[T]):
             self._pages[cursor] = encoded
         return encoded_reply(call.request_id, encoded)  # noqa: ASYNC910
 
+    async def _reply_to_one(self, call: Call, cursor: str | None, guard: Guard) -> jsonrpc.Reply:
+        """Answer with what this caller may see: a page can be short, and no other may have it."""
+        while True:
+            page = self.registry.page(cursor, self._core.page_size)
+            entries = await guard.select(self._key, map(self._wire, page.items), call)
+            cursor = page.next_cursor
+            if entries or cursor is None:
+                break
+        encoded = self._encode_page(entries, cursor, "private")
+        return encoded_reply(call.request_id, encoded)
+
     def _encode(self, cursor: str | None) -> bytes:
+        page = self.registry.page(cursor, self._core.page_size)
+        entries = [self._wire(item) for item in page.items]
+        return self._encode_page(entries, page.next_cursor, self._core.cache_scope)
+
+    def _encode_page(
+        self, entries: list[dict[str, Any]], next_cursor: str | None, scope: CacheScope
+    ) -> bytes:
         core = self._core
-        page = self.registry.page(cursor, core.page_size)
-        result: dict[str, Any] = {self._key: [self._wire(item) for item in page.items]}
-        if page.next_cursor is not None:
-            result["nextCursor"] = page.next_cursor
-        return codec.encode_json(core.complete(cacheable(result, core.ttl_ms, core.cache_scope)))
+        result: dict[str, Any] = {self._key: entries}
+        if next_cursor is not None:
+            result["nextCursor"] = next_cursor
+        return codec.encode_json(core.complete(cacheable(result, core.ttl_ms, scope)))
 
 
 def cacheable(result: dict[str, Any], ttl_ms: int, scope: CacheScope) -> dict[str, Any]:

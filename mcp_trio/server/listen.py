@@ -11,12 +11,14 @@ import math
 from collections.abc import Collection
 from typing import Any, Final
 
+import attrs
 import trio
 
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc, meta
+from mcp_trio.server.access import Guard
 from mcp_trio.server.limits import Limits, SubscriptionSlots
-from mcp_trio.subscriptions.authorize import Authorizer
+from mcp_trio.subscriptions.authorize import Authorizer, authorize_filter
 from mcp_trio.subscriptions.events import Kind
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
 from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSource
@@ -26,6 +28,9 @@ from mcp_trio.transports.abc import Exchange, end_in_turn
 __all__ = ["Subscriptions"]
 
 logger = logging.getLogger("mcp_trio.server")
+
+_CHECKED_AT_ONCE: Final = 16
+"""How many subscriptions are asked about at the same time, by `Subscriptions.recheck`."""
 
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 
@@ -46,6 +51,7 @@ class Subscriptions:
         server_info: for the result that ends a subscription.
         supported_versions: the revisions that a request may declare.
         own_source: whether the source drains with the server; a hub can be shared, and stays.
+        guard: asked whether a caller may read what it wants to follow.
     """
 
     def __init__(
@@ -58,6 +64,7 @@ class Subscriptions:
         supported_versions: tuple[str, ...],
         *,
         own_source: bool,
+        guard: Guard | None = None,
     ) -> None:
         self._source = source
         self._kinds = kinds
@@ -67,7 +74,8 @@ class Subscriptions:
         self._supported_versions = supported_versions
         self._slots = SubscriptionSlots(limits)
         self._own_source = own_source
-        self._open: dict[OpenSubscription, None] = {}
+        self._guard = guard
+        self._open: dict[OpenSubscription, _Asking | None] = {}
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
         self._written = 0
@@ -123,7 +131,7 @@ class Subscriptions:
 
     def _read(
         self, request: jsonrpc.Request, exchange: Exchange
-    ) -> tuple[SubscriptionFilter, SubscriptionContext]:
+    ) -> tuple[SubscriptionFilter, SubscriptionContext, Authorizer | None]:
         about = meta.meta_of(request, self._supported_versions)
         params = request.take_params()
         wanted = parse_filter(params.get("notifications"), max_uris=self._limits.filter_uris)
@@ -141,21 +149,26 @@ class Subscriptions:
             math.inf if principal is None else principal.expires_at,
             about.client_info,
         )
-        return wanted, context
+        authorizer = self._authorizer
+        if self._guard is not None:
+            authorizer = self._guard.subscriptions_of(principal, authorizer)
+        return wanted, context, authorizer
 
     async def _run(
         self,
         request_id: jsonrpc.RequestId,
         exchange: Exchange,
-        read: list[tuple[SubscriptionFilter, SubscriptionContext]],
+        read: list[tuple[SubscriptionFilter, SubscriptionContext, Authorizer | None]],
         running: list[OpenSubscription],
     ) -> dict[str, Any]:
+        wanted, context, authorize = read.pop()
+        asking = None if authorize is None else _Asking(authorize, context)
+
         def on_open(subscription: OpenSubscription) -> None:
             running.append(subscription)
-            self._open[subscription] = None
+            self._open[subscription] = asking
             exchange.end_gracefully = subscription.end
 
-        wanted, context = read.pop()
         subscription = run_subscription(
             request_id=request_id,
             wanted=wanted,
@@ -164,7 +177,7 @@ class Subscriptions:
             exchange=exchange,
             server_info=self._server_info,
             kinds=self._kinds,
-            authorize=self._authorizer,
+            authorize=authorize,
             on_open=on_open,
         )
         # The runner lets go of them when it can; so must this frame.
@@ -183,6 +196,42 @@ class Subscriptions:
         for subscription in subscriptions:
             subscription.end(reason, retry_after=retry_after)
         return len(subscriptions)
+
+    async def recheck(self, principal: str | None) -> int:  # noqa: ASYNC910 (a nursery yields)
+        """Ask again about the open ones, of one principal or of all; `Server.recheck` says how."""
+        held = [
+            (subscription, asking)
+            for subscription, asking in self._open.items()
+            if asking is not None
+            and (principal is None or asking.context.principal_name == principal)
+        ]
+        for subscription, _ in held:
+            subscription.hold()
+        left = held.copy()
+        ended = 0
+
+        async def check_some() -> None:
+            nonlocal ended
+            while left:
+                subscription, asking = left.pop()
+                end: str | None = "complete"
+                try:
+                    end = await asking.again(subscription.granted)
+                finally:
+                    if end is not None:
+                        subscription.cut(end)
+                        ended += 1
+                    subscription.release()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                for _ in range(min(len(held), _CHECKED_AT_ONCE)):
+                    nursery.start_soon(check_some)
+        finally:
+            for subscription, _ in left:  # nobody has asked: the asking was cancelled
+                subscription.cut("complete")
+                subscription.release()
+        return ended
 
     async def drain(self, deadline: float, stagger: float = 0.0) -> None:
         """Refuse new ones, end the open ones, and wait until they have ended."""
@@ -204,6 +253,31 @@ class Subscriptions:
     def _is_draining(self) -> bool:
         # A server that is made once and run again, as tests do, drains no more.
         return self._drained_in is trio.lowlevel.current_trio_token()
+
+
+@attrs.frozen
+class _Asking:
+    """What it takes to ask again about a subscription."""
+
+    authorize: Authorizer
+    context: SubscriptionContext
+
+    async def again(self, granted: SubscriptionFilter | None) -> str | None:
+        """With which reason a subscription has to end, if it has to.
+
+        Args:
+            granted: what it has got; None while it waits for the first answer.
+        """
+        await trio.lowlevel.checkpoint()
+        if granted is None:
+            return None
+        try:
+            left = await authorize_filter(self.authorize, granted, self.context)
+        except errors.InternalError:
+            return "complete"
+        if granted.issubset(left):
+            return None
+        return "complete" if left else "revoked"
 
 
 def _reason(result: dict[str, Any]) -> str:

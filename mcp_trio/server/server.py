@@ -11,6 +11,7 @@ from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc, meta, methods
 from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
 from mcp_trio.server import failures
+from mcp_trio.server.access import Access, Guard
 from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
 from mcp_trio.server.core import CacheScope, Call, Core, cacheable, check_caching, encoded_reply
@@ -61,6 +62,9 @@ class Server(Offers):
         limits: how much it takes on.
         authorizer: asked for each part of each subscription's filter whether the caller may
             have it.
+        access: asked which tools, prompts and resources a caller may use; the others are not
+            listed for this caller, and look unknown. Lists are then cached by nobody but the
+            caller they were made for, and a URI that may not be read cannot be subscribed to.
         page_size: how many items a page of a list holds.
         ttl_ms: how long clients may cache lists and what they read, in milliseconds, where a
             resource does not say otherwise.
@@ -96,6 +100,7 @@ class Server(Offers):
         source: SubscriptionSource | None = None,
         limits: Limits | None = None,
         authorizer: Authorizer | None = None,
+        access: Access | None = None,
         page_size: int = 250,
         ttl_ms: int = 0,
         cache_scope: CacheScope = "private",
@@ -107,6 +112,9 @@ class Server(Offers):
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
         check_caching(ttl_ms, cache_scope)
+        if access is not None and cache_scope == "public":
+            raise ValueError("what not everybody may use cannot be public to caches")
+        guard = self._guard = None if access is None else Guard(access)
         self.info = types.Implementation(
             name,
             version,
@@ -136,6 +144,7 @@ class Server(Offers):
             changed=self._announcer.announce,
             seal=StateSeal(state_keys, ttl=state_ttl, max_size=self.limits.request_state),
             input_rounds=self.limits.input_rounds,
+            guard=guard,
         )
         super().__init__(core)
         source = hub if source is None else source
@@ -150,6 +159,7 @@ class Server(Offers):
                 server_info,
                 SUPPORTED_VERSIONS,
                 own_source=source is not hub,
+                guard=guard,
             )
         self._methods: dict[str, Callable[[Call], Awaitable[jsonrpc.Reply]]] = {
             "server/discover": self._discover,
@@ -227,6 +237,29 @@ class Server(Offers):
         if self._subscriptions is None:
             return 0
         return self._subscriptions.end_all(reason, retry_after)
+
+    async def recheck(self, principal: str | None = None) -> int:
+        """Ask again about every open subscription whether its caller may have it.
+
+        Call it when what somebody may use has changed. From the call on no event is written to
+        these subscriptions until `authorizer` and `access` have answered; then they go on. One
+        that has lost something ends, without what waited for it: with the reason ``"revoked"``
+        if nothing is left, else with ``"complete"``, and its client gets the rest when it
+        subscribes again. If the asking fails, or is cancelled, it ends in that way, too.
+
+        This is about the subscriptions of this process, and not about calls in progress. To let
+        clients see their lists anew, publish that these have changed.
+
+        Args:
+            principal: the name of the principal whose subscriptions are meant; None for all.
+
+        Returns:
+            How many have been ended.
+        """
+        if self._subscriptions is None:
+            await trio.lowlevel.checkpoint()
+            return 0
+        return await self._subscriptions.recheck(principal)
 
     async def drain(self, deadline: float, *, stagger: float = 0.0) -> None:
         """End every open subscription with its result and refuse new ones.
@@ -375,7 +408,10 @@ class Server(Offers):
         method = self._methods.get(request.method)
         if method is None:
             raise errors.MethodNotFound(f"Method not found: {request.method[:200]}")
-        return await method(Call(self, request.id, request.method, params, about, exchange))
+        call = Call(self, request.id, request.method, params, about, exchange)
+        if self._guard is not None:
+            await self._guard.check(call)
+        return await method(call)
 
     async def _discover(self, call: Call) -> jsonrpc.Reply:
         generations = tuple(registry.generation for registry in self._registries)

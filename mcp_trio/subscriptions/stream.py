@@ -45,6 +45,11 @@ CLOSE_GRACE: Final = 5.0
 DISCONNECTED: Final = "disconnected"
 """The reason with which a transport cancels a subscription whose peer has gone."""
 
+
+class _StoppedError(Exception):
+    """Nothing more may be written."""
+
+
 _SOURCE_FAILED: Final = "subscription source failed"
 
 
@@ -65,15 +70,23 @@ class OpenSubscription:
         id: the id of the request that opened it.
         acknowledged: whether the acknowledgement has been written.
         written: how many events have been written.
+        granted: what an authorizer has granted, once it has been asked; later what of that the
+            source serves.
     """
 
     __slots__ = (
         "_end",
+        "_expires_at",
+        "_gate",
         "_handle",
+        "_holds",
+        "_is_cut",
         "_lost",
+        "_outdated",
         "_scope",
         "_stop_at",
         "acknowledged",
+        "granted",
         "id",
         "written",
     )
@@ -82,7 +95,13 @@ class OpenSubscription:
         self.id = request_id
         self.acknowledged = False
         self.written = 0
+        self.granted: SubscriptionFilter | None = None
         self._end: End | None = None
+        self._expires_at = math.inf
+        self._gate: trio.Event | None = None  # there while nothing may be written
+        self._holds = 0
+        self._is_cut = False
+        self._outdated = False
         self._handle: SourceHandle | None = None
         self._stop_at = math.inf
         self._lost = 0  # events that carry data, of which the client has not been told yet
@@ -106,6 +125,62 @@ class OpenSubscription:
             self._complete(self._handle, self._end)
         elif self._scope is not None:
             self._scope.cancel("the server ends its subscriptions")
+
+    def hold(self) -> None:
+        """Write no event until `release` was called as often.
+
+        For who asks again what the client may see: from here on nothing is written for which
+        the old answer counted, but for what is being written at this moment. While the first
+        answers are still awaited, these are asked for again.
+        """
+        self._holds += 1
+        self._outdated = True
+        if self._gate is None:
+            self._gate = trio.Event()
+
+    def release(self) -> None:
+        """Go on where `hold` has stopped."""
+        self._holds -= 1
+        if self._gate is not None and not self._holds and not self._is_cut:
+            self._gate.set()
+            self._gate = None
+
+    def cut(self, reason: str) -> None:
+        """End the subscription without what is queued: only the result is written.
+
+        Returns at once. Also a graceful end that has begun already writes no more events.
+        """
+        if self._is_cut:
+            return
+        self._is_cut = True
+        self._end = End(reason)
+        if self._gate is None:
+            self._gate = trio.Event()
+        self._gate.set()
+        if self._handle is not None:
+            self._complete(self._handle, self._end)
+            if not self._handle.ends_itself:
+                self._stop_at = -math.inf
+        if self._scope is not None:
+            self._scope.cancel("the server ends its subscriptions")
+
+    async def _pass_gate(self) -> None:
+        """Wait while permission is asked for again.
+
+        Raises:
+            _StoppedError: it is gone, or the credentials have expired.
+        """
+        expires_at = self._expires_at
+        with trio.CancelScope(deadline=expires_at):
+            await trio.lowlevel.checkpoint()
+            while self._gate is not None and not self._is_cut:
+                await self._gate.wait()
+        if self._is_cut:
+            raise _StoppedError
+        if expires_at != math.inf and expires_at <= trio.current_time():
+            if self._end is None:
+                self._end = End("expired")
+            raise _StoppedError
 
     def _complete(self, handle: SourceHandle, end: End) -> None:
         honoured = False
@@ -133,7 +208,7 @@ class OpenSubscription:
             self._scope = scope
             try:
                 if authorizer is not None:
-                    wanted = await authorize_filter(authorizer, wanted, context)
+                    wanted = self.granted = await self._ask(authorizer, wanted, context)
                 if wanted:
                     handle = await source.open(wanted, context)
                 else:
@@ -155,15 +230,37 @@ class OpenSubscription:
             self._complete(handle, self._end)
         return handle, wanted
 
+    async def _ask(
+        self, authorizer: Authorizer, wanted: SubscriptionFilter, context: SubscriptionContext
+    ) -> SubscriptionFilter:
+        """Ask for permission until the answers are none of before a `hold`."""
+        while True:
+            self._outdated = False
+            granted = await authorize_filter(authorizer, wanted, context)
+            if not self._outdated:
+                return granted
+
     async def _serve(
         self,
         handle: SourceHandle,
         accepted: SubscriptionFilter,
         exchange: FrameWriter,
-        expires_at: float,
         sub_resources: bool,
     ) -> End:
         """Acknowledge, then pull and write in turn; returns how it ended gracefully."""
+        try:
+            return await self._deliver(handle, accepted, exchange, sub_resources)
+        except _StoppedError:
+            return self._end or End()  # noqa: ASYNC910 (the acknowledgement was written)
+
+    async def _deliver(
+        self,
+        handle: SourceHandle,
+        accepted: SubscriptionFilter,
+        exchange: FrameWriter,
+        sub_resources: bool,
+    ) -> End:
+        expires_at = self._expires_at
         encoded_id = frames.encode_id(self.id)
         await exchange.send(frames.ack_frame(encoded_id, accepted))
         self.acknowledged = True
@@ -178,6 +275,8 @@ class OpenSubscription:
                 else:
                     event = await self._pull(handle, expires_at)
             except trio.EndOfChannel:
+                if self._is_cut:
+                    raise _StoppedError from None
                 return handle.end or self._end or End()
             except Exception as problem:
                 raise _source_failed("failed", problem) from problem
@@ -203,7 +302,11 @@ class OpenSubscription:
         send_nowait, expires = exchange.send_nowait, expires_at != math.inf
 
         def write(event: Event) -> bool:
-            if self._lost or (expires and expires_at <= trio.current_time()):
+            if (
+                self._lost
+                or self._gate is not None
+                or (expires and expires_at <= trio.current_time())
+            ):
                 return False  # the task has more to do than to write
             try:
                 prefix, suffix = frames.event_template(event)
@@ -221,6 +324,8 @@ class OpenSubscription:
             frame = frames.event_frame(event, encoded_id, self._lost)
         except (TypeError, ValueError) as problem:
             raise _source_failed("returned what cannot be sent", problem) from problem
+        if self._gate is not None or self._expires_at != math.inf:
+            await self._pass_gate()
         await exchange.send(frame)
         self._lost = 0
         self.written += 1
@@ -290,7 +395,7 @@ async def run_subscription(
     if on_open is not None:
         on_open(subscription)
     wanted = narrow_by_capabilities(wanted, source.kinds.intersection(kinds), extension_fields)
-    expires_at = context.expires_at
+    subscription._expires_at = context.expires_at  # noqa: SLF001
     handle, wanted = await subscription._open(source, wanted, context, authorize)  # noqa: SLF001
     del context, authorize, on_open, kinds, extension_fields
     if handle is None:
@@ -299,9 +404,11 @@ async def run_subscription(
     reason = CloseReason("error")
     try:
         accepted = _check_narrowed(handle, wanted)
+        if subscription.granted is not None:
+            subscription.granted = accepted
         del wanted
         end = await subscription._serve(  # noqa: SLF001
-            handle, accepted, exchange, expires_at, source.emits_sub_resources
+            handle, accepted, exchange, source.emits_sub_resources
         )
         reason = CloseReason("complete", end.reason)
     except trio.Cancelled as cancelled:
