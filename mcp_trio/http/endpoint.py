@@ -28,6 +28,7 @@ from mcp_trio.protocol import hosts, jsonrpc, media, meta, methods
 from mcp_trio.protocol.headers import (
     VERSION_HEADER,
     Headers,
+    verify_params,
     verify_standard,
     verify_version,
 )
@@ -277,6 +278,8 @@ class Endpoint:
                 ) from None
             raise
         verify_standard(headers, request.method, request.params)
+        if request.method == methods.TOOLS_CALL:
+            verify_params(headers, self._handler.mirrored(request))
         if not self._handler.knows(request.method):
             raise errors.MethodNotFound(f"Method not found: {request.method}")
 

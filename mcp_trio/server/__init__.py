@@ -10,6 +10,7 @@ questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer i
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import Depends
 from mcp_trio.server.limits import Limits
+from mcp_trio.server.param_headers import Header
 from mcp_trio.server.questions import (
     Accepted,
     Answer,
@@ -33,6 +34,7 @@ __all__ = [
     "Dismissed",
     "Elicit",
     "ElicitUrl",
+    "Header",
     "InputRequired",
     "Limits",
     "ListRoots",

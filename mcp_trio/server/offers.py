@@ -39,6 +39,7 @@ class Offers:
         annotations: types.ToolAnnotations | None = None,
         icons: Sequence[types.Icon] = (),
         meta: Mapping[str, Any] | None = None,
+        input_schema: Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]: ...
     def tool(self, *function: Any, **options: Any) -> Any:
         """Register a function as a tool: ``@server.tool`` or ``@server.tool(title=...)``.
@@ -57,13 +58,15 @@ class Offers:
         annotations: types.ToolAnnotations | None = None,
         icons: Sequence[types.Icon] = (),
         meta: Mapping[str, Any] | None = None,
+        input_schema: Mapping[str, Any] | None = None,
     ) -> None:
         """Register a function as a tool.
 
         Its parameters, with their annotations, become the schema of the arguments, and
         arguments are checked against it before the function is called. A parameter annotated
         with `Context` gets the context of the call and is not in the schema. ``Annotated[float,
-        "in degrees"]`` describes a parameter.
+        "in degrees"]`` describes a parameter, and ``Annotated[str, Header("Region")]`` has clients
+        send it as a header, too.
 
         An async function runs in the task of the request and is cancelled with it. Any other
         runs in a thread; when the request is cancelled, its result is dropped.
@@ -81,9 +84,13 @@ class Offers:
             annotations: hints about its behaviour.
             icons: pictures for display.
             meta: further `_meta` of its entry in the list.
+            input_schema: a JSON Schema (2020-12) of the arguments, instead of one that is made
+                from the signature. It is listed as it is, and arguments are checked by it; the
+                function gets them by name, as JSON has them. Formats are not checked, and no
+                other document is fetched.
 
         Raises:
-            ValueError: there is a tool of that name already.
+            ValueError: there is a tool of that name already, or it is no schema to check by.
             TypeError: the signature asks for what no client can send.
 
         Source: specification, server/tools.
@@ -96,6 +103,7 @@ class Offers:
             annotations=annotations,
             icons=icons,
             meta=meta,
+            input_schema=input_schema,
         )
 
     def remove_tool(self, name: str) -> None:

@@ -4,7 +4,7 @@ One walk over an annotation makes both, so what is advertised is what is checked
 strict: nothing is coerced but an integer where a float is asked for and a float without a
 fraction where an integer is, as JSON Schema has it.
 
-Schemas that are written by hand, and constraints beyond the type, will come in beside this.
+Schemas that are written by hand are `raw_schema`'s.
 
 Source: specification, server/tools, "Tool"; basic/index, "JSON Schema Usage".
 """
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from mcp_trio import codec
 from mcp_trio.server.fields import MISSING, Field, fields_of
+from mcp_trio.server.param_headers import KEYWORD, Header
 from mcp_trio.server.readers import (
     SCALARS,
     Mismatch,
@@ -114,10 +115,13 @@ class Builder:
 
     def _annotated(self, annotation: Any, extras: tuple[Any, ...]) -> TypeSpec:
         spec = self.spec(annotation)
+        more: dict[str, Any] = {}
         for extra in extras:
             if isinstance(extra, str):
-                return TypeSpec({**spec.schema, "description": extra}, spec.read)
-        return spec
+                more.setdefault("description", extra)
+            elif isinstance(extra, Header):
+                more[KEYWORD] = extra.name
+        return TypeSpec({**spec.schema, **more}, spec.read) if more else spec
 
     def _union(self, members: tuple[Any, ...]) -> TypeSpec:
         specs = [self.spec(member) for member in members]

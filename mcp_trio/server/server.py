@@ -344,6 +344,10 @@ class Server(Offers):
         """The revisions this server speaks, newest first."""
         return SUPPORTED_VERSIONS
 
+    def mirrored(self, request: jsonrpc.Request) -> Mapping[str, object]:
+        """What the `Mcp-Param-*` headers of a request have to say; see `Header`."""
+        return self._tools.mirrored(request.params) if request.method == methods.TOOLS_CALL else {}
+
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""
         if method == methods.LISTEN:

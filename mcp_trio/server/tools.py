@@ -26,6 +26,8 @@ from mcp_trio.server.core import (
 )
 from mcp_trio.server.entries import describe_function, entry, function_name
 from mcp_trio.server.handlers import Handler, handler_of
+from mcp_trio.server.param_headers import Paths, header_paths, mirrored_values
+from mcp_trio.server.raw_schema import raw_spec
 from mcp_trio.server.readers import Mismatch, TypeSpec
 from mcp_trio.server.schema import Builder
 from mcp_trio.subscriptions.events import ToolsListChanged
@@ -46,6 +48,7 @@ class Tool:
     wire: dict[str, Any]
     read: Callable[[dict[str, Any]], dict[str, Any]]
     handler: Handler
+    headers: Paths = attrs.field(factory=dict)
 
 
 class Tools:
@@ -68,6 +71,7 @@ class Tools:
         annotations: types.ToolAnnotations | None,
         icons: Sequence[types.Icon],
         meta: Mapping[str, Any] | None,
+        input_schema: Mapping[str, Any] | None = None,
     ) -> None:
         """Register a function; `Server.add_tool` has the contract."""
         handler = handler_of(function)
@@ -76,7 +80,11 @@ class Tools:
             raise ValueError("a tool needs a name")
         if not _USUAL_NAME.match(name):
             logger.warning("the tool name %r is unusual; clients may refuse it", name)
-        spec = input_spec(name, handler)
+        if input_schema is None:
+            spec = input_spec(name, handler)
+        else:
+            spec = raw_spec(input_schema, handler.shape)
+        headers = header_paths(spec.schema)
         wire = entry(
             {"name": name},
             title=title,
@@ -88,7 +96,15 @@ class Tools:
         )
         codec.encode_json(wire)  # what cannot be listed is found here, not by a client
         read = spec.read
-        self.registry.add(name, Tool(name, wire, lambda values: read(values, ""), handler))
+        self.registry.add(name, Tool(name, wire, lambda values: read(values, ""), handler, headers))
+
+    def mirrored(self, params: Mapping[str, Any]) -> dict[str, object]:
+        """What the headers of a `tools/call` have to say about its arguments."""
+        name = params.get("name")
+        tool = self.registry.get(name) if isinstance(name, str) else None
+        if tool is None or not tool.headers:
+            return {}
+        return mirrored_values(tool.headers, params.get("arguments"))
 
     async def call(self, call: Call) -> jsonrpc.Reply:
         """Answer `tools/call`."""

@@ -108,6 +108,12 @@ class Handler(Protocol):
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""
 
+    def mirrored(self, request: jsonrpc.Request) -> Mapping[str, object]:
+        """What the `Mcp-Param-*` headers of a request have to say, by the end of their names.
+
+        None where the header has to be absent, because the body has no such value.
+        """
+
     async def handle(self, request: jsonrpc.Request, exchange: Exchange) -> jsonrpc.Reply:
         """Serve one request and return its response, which the transport then writes.
 

@@ -68,6 +68,9 @@ class FakeHandler:
         self.notified: list[jsonrpc.Notification] = []
         self.reply: Callable[[jsonrpc.RequestId], jsonrpc.Reply] | None = None
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         return method in {LISTEN, "tools/call", "tools/list", "resources/read"}
 

@@ -128,6 +128,9 @@ class MemoryStage(Stage):
         self._put, self._take = trio.open_memory_channel[Frame](100)
         self._parts: dict[Any, _Part] = {}
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         """Whatever a script expects."""
         return True

@@ -21,6 +21,9 @@ class Program:
     def __init__(self) -> None:
         self.draining = trio.Event()
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         return True
 

@@ -36,6 +36,9 @@ class FakeServer:
         self.notified: list[str] = []
         self.exchanges: list[abc.Exchange] = []
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         return method in self.methods
 

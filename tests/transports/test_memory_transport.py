@@ -28,6 +28,9 @@ class Functions:
     def __init__(self, function: Function) -> None:
         self._function = function
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         return True
 

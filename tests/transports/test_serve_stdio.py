@@ -288,6 +288,9 @@ class Echo:
 
     supported_versions = ("2026-07-28",)
 
+    def mirrored(self, request: jsonrpc.Request) -> dict[str, object]:
+        return {}
+
     def knows(self, method: str) -> bool:
         return True
 
