@@ -27,6 +27,7 @@ from mcp_trio.subscriptions.source import (
     SubscriptionContext,
     SubscriptionSource,
 )
+from mcp_trio.subscriptions.statistics import PublishReport
 from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
 
 WANTED = SubscriptionFilter(True, True, resource_subscriptions=("note://a",))
@@ -263,6 +264,69 @@ def test_the_hub(play: Play, expires_at: float, authorize: Any, room: bool) -> N
             assert run.error is None
             assert len(run.wire.frames) == 3
     assert runs > 12
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("room", [False, True])
+@pytest.mark.parametrize("expires_at", [math.inf, 1e9])
+def test_publishing_at_every_step(cancels: bool, when: str, room: bool, expires_at: float) -> None:
+    """S-28, S-65: the acknowledgement comes first, the result last, and a cancel before both.
+
+    The publisher strikes between any two steps of the subscription's task, so also when that
+    has been cancelled or ended and does not know it yet.
+    """
+    context = SubscriptionContext(1, expires_at=expires_at)
+    heard = 0
+    for step in itertools.count(1):
+        run = Run(Hub(), {"context": context, "authorize": slow_authorizer})
+        run.wire.room = room
+        reports: list[PublishReport] = []
+        frames_then: list[int] = []
+
+        class PublishAtStep(CancelAtStep):
+            target, told, written = run, reports, frames_then
+
+            def strike(self, when: str) -> None:
+                if self.steps == self.step and self.when == when:
+                    hub = self.target.source
+                    assert isinstance(hub, Hub)
+                    if cancels:
+                        self.scope.cancel()
+                    self.told.append(hub.publish(ToolsListChanged()))
+                    self.told.append(hub.publish(PromptsListChanged()))
+                    self.written.append(len(self.target.wire.frames))
+                    if not cancels:
+                        self.target.subscriptions[0].end("shutdown")
+                    assert hub.publish(ToolsListChanged()).matched == 0 or cancels
+                    assert len(self.target.wire.frames) == self.written[0]
+
+        instrument = PublishAtStep(step, when)
+
+        async def main(run: Run = run, instrument: CancelAtStep = instrument) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run.serve, instrument)
+                await settle()
+                if run.subscriptions:
+                    run.subscriptions[0].end()
+
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.run(main, instruments=[instrument], clock=clock)
+        check_frames(run)
+        hub = run.source
+        assert isinstance(hub, Hub)
+        assert hub.statistics().subscriptions == hub.statistics().queued == 0
+        matched = bool(reports and reports[0].matched)
+        if cancels and run.result is None:
+            # Not even what was queued, and nothing but what was out already.
+            assert len(run.wire.frames) == (frames_then or [0])[0]
+        elif matched:
+            assert len(run.wire.frames) == 3
+            heard += 1
+        if not instrument.struck:
+            break
+        assert step < 500
+    assert cancels or heard > 3
 
 
 async def feed_and_end(run: Run) -> None:
