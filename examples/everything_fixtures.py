@@ -11,8 +11,8 @@ from typing import Any
 
 import trio
 
-from mcp_trio import Context, Server
-from mcp_trio.server import Elicit, ListRoots, Sample
+from mcp_trio import Complete, Context, Server
+from mcp_trio.server import Elicit, Header, ListRoots, Sample
 from mcp_trio.types import (
     AudioContent,
     BlobResourceContents,
@@ -265,7 +265,9 @@ def register_prompts(server: Server) -> None:
         return "This is a simple prompt for testing."
 
     @server.prompt
-    async def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    async def test_prompt_with_arguments(
+        arg1: Annotated[str, Complete(["test", "testing", "tested"])], arg2: str
+    ) -> str:
         """Repeat two arguments."""
         return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
 

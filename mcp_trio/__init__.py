@@ -10,6 +10,7 @@ from mcp_trio.client.subscription import Subscription, SubscriptionEnd
 from mcp_trio.http.asgi import asgi_app
 from mcp_trio.http.hypercorn import serve_hypercorn
 from mcp_trio.http.listener import serve_http
+from mcp_trio.server.completion import Complete
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import Depends
 from mcp_trio.server.limits import Limits
@@ -39,6 +40,7 @@ from mcp_trio.transports.stdio import serve_stdio
 __all__ = [
     "Accepted",
     "Client",
+    "Complete",
     "Context",
     "Declined",
     "Depends",

@@ -4,9 +4,10 @@
 learns of its request and asks its client, and `Limits` bounds how much one server takes on. The
 questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer is `Accepted`,
 `Declined` or `Dismissed`; and `InputRequired` is what a handler returns to ask step by step.
-`Depends` marks a parameter that the server fills.
+`Depends` marks a parameter that the server fills, `Complete` one that a client can complete.
 """
 
+from mcp_trio.server.completion import Complete
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import Depends
 from mcp_trio.server.limits import Limits
@@ -28,6 +29,7 @@ from mcp_trio.server.server import Server
 __all__ = [
     "Accepted",
     "Answer",
+    "Complete",
     "Context",
     "Declined",
     "Depends",

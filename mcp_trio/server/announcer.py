@@ -28,13 +28,13 @@ class Announcer:
         self._publish = publish
         self._lock = threading.Lock()
         self._depth = 0
-        self._held: set[Event] = set()
+        self._held: dict[Event, None] = {}  # in the order in which they came
 
     def announce(self, event: Event) -> None:
         """Publish an event, once, now or when the outermost batch ends."""
         with self._lock:
             if self._depth:
-                self._held.add(event)
+                self._held[event] = None
                 return
         self._publish(event)
 
@@ -46,11 +46,15 @@ class Announcer:
         try:
             yield
         finally:
-            due: set[Event] = set()
+            due: dict[Event, None] = {}
             with self._lock:
                 self._depth -= 1
                 if not self._depth:
                     due, self._held = self._held, due
-            for event in _ORDER:
-                if event in due:
-                    self._publish(event)
+            for event in sorted(due, key=_rank):
+                self._publish(event)
+
+
+def _rank(event: Event) -> int:
+    """Lists first: who hears of a resource can find it there."""
+    return _ORDER.index(event) if event in _ORDER else len(_ORDER)

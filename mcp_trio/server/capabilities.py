@@ -17,7 +17,12 @@ def emitted_kinds(source: SubscriptionSource | None) -> frozenset[Kind]:
 
 
 def capabilities(
-    kinds: frozenset[Kind], *, tools: bool, prompts: bool, resources: bool
+    kinds: frozenset[Kind],
+    *,
+    tools: bool,
+    prompts: bool,
+    resources: bool,
+    completions: bool = False,
 ) -> dict[str, Any]:
     """The capabilities object.
 
@@ -29,9 +34,12 @@ def capabilities(
         tools: whether there are tools; likewise the others.
         prompts: whether there are prompts.
         resources: whether there are resources or resource templates.
+        completions: whether there is something that can be completed.
     """
     # Any handler may log, and no client is logged to that did not ask for it.
     found: dict[str, Any] = {"logging": {}} if tools or prompts or resources else {}
+    if completions:
+        found["completions"] = {}
     if tools or "tools" in kinds:
         found["tools"] = {"listChanged": True} if "tools" in kinds else {}
     if prompts or "prompts" in kinds:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from mcp_trio import types
+from mcp_trio.server.completion import Completions
 from mcp_trio.server.core import CacheScope, Core
 from mcp_trio.server.entries import describe_function, function_name
 from mcp_trio.server.prompts import Prompts
@@ -24,6 +25,9 @@ class Offers:
         self._tools = Tools(core)
         self._prompts = Prompts(core)
         self._resources = Resources(core)
+        self._completions = Completions(
+            core, self._prompts.registry, self._resources.templates.registry
+        )
 
     # Tools
 
@@ -288,12 +292,12 @@ class Offers:
         self._resources.add(uri, read, about)
 
     def remove_resource(self, uri: str) -> None:
-        """Take a resource out. Subscriptions to its URI stay open: it may come back.
+        """Take a resource out. Subscriptions to its URI hear of it and stay open: it may come back.
 
         Raises:
             LookupError: there is no resource of that URI.
         """
-        self._resources.listing.registry.remove(uri)
+        self._resources.remove(uri)
 
     def add_resource_template(
         self,

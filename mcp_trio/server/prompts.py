@@ -11,6 +11,7 @@ import attrs
 from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
+from mcp_trio.server.completion import Completer, completers_of
 from mcp_trio.server.core import (
     Asked,
     Call,
@@ -39,6 +40,7 @@ class Prompt:
     handler: Handler
     readers: Mapping[str, Reader]
     required: frozenset[str]
+    completers: Mapping[str, Completer | None]
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The handler's keywords for a client's arguments.
@@ -105,6 +107,9 @@ class Prompts:
                 argument["description"] = spec.schema["description"]
             argument["required"] = field.default is MISSING
             arguments.append(argument)
+        completers = completers_of(
+            name, {field.name: field.annotation for field in handler.shape.fields}
+        )
         wire = entry(
             {"name": name},
             title=title,
@@ -115,7 +120,7 @@ class Prompts:
         )
         codec.encode_json(wire)  # what cannot be listed is found here, not by a client
         required = frozenset(a["name"] for a in arguments if a["required"])
-        self.registry.add(name, Prompt(name, wire, handler, readers, required))
+        self.registry.add(name, Prompt(name, wire, handler, readers, required, completers))
 
     async def get(self, call: Call) -> jsonrpc.Reply:
         """Answer `prompts/get`."""

@@ -11,6 +11,7 @@ import attrs
 from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
+from mcp_trio.server.completion import Completer, completers_of
 from mcp_trio.server.core import (
     Asked,
     CacheScope,
@@ -29,7 +30,7 @@ from mcp_trio.server.readers import Mismatch, Reader, read_text
 from mcp_trio.server.schema import Builder
 from mcp_trio.server.templates import UriTemplate
 from mcp_trio.subscriptions import uris
-from mcp_trio.subscriptions.events import ResourcesListChanged
+from mcp_trio.subscriptions.events import ResourcesListChanged, ResourceUpdated
 
 __all__ = ["Description", "Resource", "ResourceNotFound", "Resources", "Template"]
 
@@ -112,6 +113,7 @@ class Template:
     about: Description
     handler: Handler
     readers: Mapping[str, Reader]
+    completers: Mapping[str, Completer | None]
     wants_uri: bool
     wire: dict[str, Any]
 
@@ -156,6 +158,12 @@ class Resources:
         resource = Resource(uri, about, handler, wants_uri)
         codec.encode_json(resource.to_wire())  # one that cannot be listed would spoil the list
         self.listing.registry.add(uri, resource)
+        self._core.changed(ResourceUpdated(uri))  # who waits for it to come can subscribe to it
+
+    def remove(self, uri: str) -> None:
+        """Take a resource out; `Server.remove_resource` has the contract."""
+        self.listing.registry.remove(uri)
+        self._core.changed(ResourceUpdated(uri))
 
     def add_template(self, uri: str, read: Callable[..., Any], about: Description) -> None:
         """Register a template; `Server.add_resource_template` has the contract."""
@@ -173,15 +181,18 @@ class Resources:
                 raise TypeError(f"{uri}: {name!r} can be absent, so it needs a default")
         builder = Builder()
         readers = {}
+        annotations = {}
         for name in template.names:
             if name not in fields and handler.shape.extra is MISSING:
                 raise TypeError(f"{uri}: the handler has no parameter {name!r}")
             annotation = fields[name].annotation if name in fields else handler.shape.extra
+            annotations[name] = annotation
             readers[name] = builder.spec(annotation).read
         wire = about.to_wire({"uriTemplate": uri}, uri)
         codec.encode_json(wire)
+        completers = completers_of(uri, annotations)
         self.templates.registry.add(
-            uri, Template(template, about, handler, readers, wants_uri, wire)
+            uri, Template(template, about, handler, readers, completers, wants_uri, wire)
         )
 
     async def read(self, call: Call) -> jsonrpc.Reply:

@@ -36,6 +36,7 @@ __all__ = ["Server", "ServerStatistics"]
 logger = logging.getLogger("mcp_trio.server")
 
 _REMEMBERED: Final = 100
+_COMPLETE: Final = "completion/complete"
 
 
 class Server(Offers):
@@ -170,6 +171,7 @@ class Server(Offers):
             "resources/list": self._resources.listing.reply,
             "resources/templates/list": self._resources.templates.reply,
             "resources/read": self._resources.read,
+            _COMPLETE: self._completions.reply,
         }
         self._registries: tuple[Registry[Any], ...] = (
             self._tools.registry,
@@ -352,6 +354,8 @@ class Server(Offers):
         """Whether there is a handler for the method."""
         if method == methods.LISTEN:
             return self._subscriptions is not None
+        if method == _COMPLETE:
+            return self._completions.available
         return method in self._methods
 
     def notify(self, notification: jsonrpc.Notification) -> None:
@@ -440,6 +444,7 @@ class Server(Offers):
             prompts=bool(self._prompts.registry),
             resources=bool(self._resources.listing.registry)
             or bool(self._resources.templates.registry),
+            completions=self._completions.available,
         )
 
 

@@ -160,8 +160,12 @@ def test_each_change_is_announced_once() -> None:
     server.remove_resource("x://a")
     server.add_resource_template("x://{+a}", lambda a: a)
     server.remove_resource_template("x://{+a}")
+    resource = ["ResourcesListChanged", "ResourceUpdated"] * 2
     assert hub.published == (
-        ["ToolsListChanged"] * 2 + ["PromptsListChanged"] * 2 + ["ResourcesListChanged"] * 4
+        ["ToolsListChanged"] * 2
+        + ["PromptsListChanged"] * 2
+        + resource
+        + ["ResourcesListChanged"] * 2
     )
     for remove in (
         server.remove_tool,
@@ -173,7 +177,7 @@ def test_each_change_is_announced_once() -> None:
             remove("x")
     with pytest.raises(TypeError):
         server.add_tool(5)  # type: ignore[arg-type]
-    assert len(hub.published) == 8
+    assert len(hub.published) == 10
 
 
 def test_a_batch_announces_once_at_its_end() -> None:
@@ -187,16 +191,17 @@ def test_a_batch_announces_once_at_its_end() -> None:
             server.add_tool(nothing, name="b")
         assert hub.published == []
         server.add_resource("x://b", nothing)
-    assert hub.published == ["ToolsListChanged", "ResourcesListChanged"]
+        server.remove_resource("x://a")
+    assert hub.published == ["ToolsListChanged", "ResourcesListChanged", *["ResourceUpdated"] * 2]
     with pytest.raises(ZeroDivisionError), server.batch():
         server.remove_tool("a")
         raise ZeroDivisionError
-    assert hub.published[2:] == ["ToolsListChanged"]
+    assert hub.published[4:] == ["ToolsListChanged"]
     with server.batch():
         pass
-    assert len(hub.published) == 3
+    assert len(hub.published) == 5
     server.remove_tool("b")
-    assert len(hub.published) == 4
+    assert len(hub.published) == 6
 
 
 async def test_lists_keep_the_order_of_registration() -> None:
