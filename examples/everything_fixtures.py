@@ -7,7 +7,7 @@ place to look up how something is done.
 import base64
 import struct
 import zlib
-from typing import Any
+from typing import Annotated, Any
 
 import trio
 
