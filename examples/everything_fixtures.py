@@ -51,6 +51,29 @@ def _wav() -> str:
 
 
 PNG, WAV = _png(), _wav()
+CONTACT_SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
 IMAGE = ImageContent(PNG, "image/png")
 
 
@@ -110,6 +133,16 @@ def register_contents(server: Server) -> None:
         """Fail in a way that the caller's model can read."""
         text = TextContent("This tool intentionally returns an error for testing")
         return CallToolResult(content=[text], is_error=True)
+
+    @server.tool(input_schema=CONTACT_SCHEMA)
+    async def json_schema_2020_12_tool(**contact: Any) -> str:
+        """Take arguments by a schema that was written by hand."""
+        return f"There are {len(contact)} fields."
+
+    @server.tool
+    async def test_x_mcp_header(region: Annotated[str, Header("Region")] = "") -> str:
+        """Take an argument that is a header, too."""
+        return f"The region is {region or 'not given'}."
 
     @server.tool
     async def test_tool_with_progress(ctx: Context) -> str:
