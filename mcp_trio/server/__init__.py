@@ -4,9 +4,11 @@
 learns of its request and asks its client, and `Limits` bounds how much one server takes on. The
 questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer is `Accepted`,
 `Declined` or `Dismissed`; and `InputRequired` is what a handler returns to ask step by step.
-`Depends` marks a parameter that the server fills, `Complete` one that a client can complete.
+`Depends` marks a parameter that the server fills, `Complete` one that a client can complete,
+and `CacheHints` say how long clients may cache what.
 """
 
+from mcp_trio.server.caching import CacheHints
 from mcp_trio.server.completion import Complete
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import Depends
@@ -29,6 +31,7 @@ from mcp_trio.server.server import Server
 __all__ = [
     "Accepted",
     "Answer",
+    "CacheHints",
     "Complete",
     "Context",
     "Declined",

@@ -3,13 +3,14 @@
 import functools
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
 from mcp_trio import codec, errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.access import Guard
+from mcp_trio.server.caching import Caching
 from mcp_trio.server.context import Context
 from mcp_trio.server.dependencies import provide
 from mcp_trio.server.handlers import Handler, Threads
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Asked",
-    "CacheScope",
     "Call",
     "Core",
     "Listing",
-    "cacheable",
-    "check_caching",
     "encoded_reply",
     "read_arguments",
     "read_string",
@@ -38,9 +36,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-CacheScope = Literal["public", "private"]
-"""Who may share a cached result: anybody, or only the caller it was made for."""
 
 _CACHED_PAGES = 64
 
@@ -64,8 +59,7 @@ class Core:
     Attributes:
         result_meta: the `_meta` of every result; shared, so never written to.
         page_size: how many items one page of a list holds.
-        ttl_ms: how long a client may cache lists and resources, in milliseconds.
-        cache_scope: who may share such a cached result.
+        caching: how long and for whom clients may cache its results.
         threads: bounds the threads of handlers that are not async.
         changed: called with the event of each change of a registry.
         seal: seals what travels between the rounds of a request.
@@ -76,8 +70,7 @@ class Core:
 
     result_meta: Mapping[str, Any]
     page_size: int
-    ttl_ms: int
-    cache_scope: CacheScope
+    caching: Caching
     threads: Threads
     changed: Callable[[Event], None]
     seal: StateSeal
@@ -123,7 +116,7 @@ class Listing(Generic[T]):
             self._generation = generation
         encoded = self._pages.get(cursor)
         if encoded is None:
-            encoded = self._encode(cursor)
+            encoded = self._encode(cursor, call.method)
             self._pages[cursor] = encoded
         return encoded_reply(call.request_id, encoded)  # noqa: ASYNC910
 
@@ -135,44 +128,22 @@ class Listing(Generic[T]):
             cursor = page.next_cursor
             if entries or cursor is None:
                 break
-        encoded = self._encode_page(entries, cursor, "private")
+        encoded = self._encode_page(entries, cursor, call.method)
         return encoded_reply(call.request_id, encoded)
 
-    def _encode(self, cursor: str | None) -> bytes:
+    def _encode(self, cursor: str | None, method: str) -> bytes:
         page = self.registry.page(cursor, self._core.page_size)
         entries = [self._wire(item) for item in page.items]
-        return self._encode_page(entries, page.next_cursor, self._core.cache_scope)
+        return self._encode_page(entries, page.next_cursor, method)
 
     def _encode_page(
-        self, entries: list[dict[str, Any]], next_cursor: str | None, scope: CacheScope
+        self, entries: list[dict[str, Any]], next_cursor: str | None, method: str
     ) -> bytes:
         core = self._core
         result: dict[str, Any] = {self._key: entries}
         if next_cursor is not None:
             result["nextCursor"] = next_cursor
-        return codec.encode_json(core.complete(cacheable(result, core.ttl_ms, scope)))
-
-
-def cacheable(result: dict[str, Any], ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
-    """Add the caching hints to a result just made, unless it has its own.
-
-    Source: specification, server/utilities/caching.
-    """
-    result.setdefault("ttlMs", ttl_ms)
-    result.setdefault("cacheScope", scope)
-    return result
-
-
-def check_caching(ttl_ms: int | None, scope: CacheScope | None) -> None:
-    """Refuse caching hints with which clients would refuse the result; None is no hint.
-
-    Raises:
-        ValueError: one of them makes no sense.
-    """
-    if ttl_ms is not None and (type(ttl_ms) is not int or ttl_ms < 0):
-        raise ValueError(f"ttl_ms must be an integer and not negative, got {ttl_ms!r}")
-    if scope is not None and scope not in get_args(CacheScope):
-        raise ValueError(f"cache_scope is one of {get_args(CacheScope)}, got {scope!r}")
+        return codec.encode_json(core.complete(core.caching.mark(result, method)))
 
 
 async def run_handler(handler: Handler, keywords: dict[str, Any], call: Call, core: Core) -> Any:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from mcp_trio import types
+from mcp_trio.server.caching import CacheScope
 from mcp_trio.server.completion import Completions
-from mcp_trio.server.core import CacheScope, Core
+from mcp_trio.server.core import Core
 from mcp_trio.server.entries import describe_function, function_name
 from mcp_trio.server.prompts import Prompts
 from mcp_trio.server.resources import Description, Resources

@@ -11,21 +11,20 @@ import attrs
 from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
+from mcp_trio.server.caching import CacheHints, CacheScope, forbid_caching
 from mcp_trio.server.completion import Completer, completers_of
 from mcp_trio.server.core import (
     Asked,
-    CacheScope,
     Call,
     Core,
     Listing,
-    cacheable,
-    check_caching,
     read_string,
     run_handler,
 )
 from mcp_trio.server.entries import entry
 from mcp_trio.server.fields import MISSING
 from mcp_trio.server.handlers import Handler, handler_of
+from mcp_trio.server.inputs import came_with_inputs
 from mcp_trio.server.readers import Mismatch, Reader, read_text
 from mcp_trio.server.schema import Builder
 from mcp_trio.server.templates import UriTemplate
@@ -75,7 +74,15 @@ class Description:
     cache_scope: CacheScope | None = None
 
     def __attrs_post_init__(self) -> None:
-        check_caching(self.ttl_ms, self.cache_scope)
+        self.hints()
+
+    def hints(self) -> CacheHints:
+        """What it says about caching.
+
+        Raises:
+            ValueError: one of the hints makes no sense.
+        """
+        return CacheHints(self.ttl_ms, self.cache_scope)
 
     def to_wire(self, key: dict[str, Any], uri: str) -> dict[str, Any]:
         """The entry of a list, found by `key`; its URI stands for a name it does not have."""
@@ -204,11 +211,10 @@ class Resources:
         if type(value) is Asked:
             return jsonrpc.result_reply(call.request_id, core.complete(value.wire))
         result = contents.resource_result(value, uri, about.mime_type)
-        ttl_ms = core.ttl_ms if about.ttl_ms is None else about.ttl_ms
-        scope = core.cache_scope if about.cache_scope is None else about.cache_scope
-        return jsonrpc.result_reply(
-            call.request_id, core.complete(cacheable(result, ttl_ms, scope))
-        )
+        core.caching.mark(result, call.method, about.hints())
+        if came_with_inputs(call.params):
+            forbid_caching(result)
+        return jsonrpc.result_reply(call.request_id, core.complete(result))
 
     def _find(self, uri: str) -> tuple[Handler, Description, dict[str, Any]]:
         resource = self.listing.registry.get(uri)

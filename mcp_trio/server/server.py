@@ -13,8 +13,9 @@ from mcp_trio.protocol.versions import SUPPORTED_VERSIONS
 from mcp_trio.server import failures
 from mcp_trio.server.access import Access, Guard
 from mcp_trio.server.announcer import Announcer
+from mcp_trio.server.caching import CachedMethod, CacheHints, CacheScope, Caching
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
-from mcp_trio.server.core import CacheScope, Call, Core, cacheable, check_caching, encoded_reply
+from mcp_trio.server.core import Call, Core, encoded_reply
 from mcp_trio.server.handlers import Threads
 from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
@@ -67,9 +68,11 @@ class Server(Offers):
             listed for this caller, and look unknown. Lists are then cached by nobody but the
             caller they were made for, and a URI that may not be read cannot be subscribed to.
         page_size: how many items a page of a list holds.
-        ttl_ms: how long clients may cache lists and what they read, in milliseconds, where a
-            resource does not say otherwise.
-        cache_scope: whether what they cache may be shared between callers.
+        ttl_ms: how long clients may cache lists and what they read, in milliseconds, where
+            `cache_hints` or a resource do not say otherwise.
+        cache_scope: whether what they cache may be shared between callers; likewise.
+        cache_hints: the same for single methods, as ``{"tools/list": CacheHints(60_000,
+            "public")}``. For ``"resources/read"`` it is where a resource says nothing.
         state_keys: the secrets that seal what a request for input hands to the client, each at
             least 32 random bytes. The first seals, all open; to replace one, put the new one in
             front. Several processes that serve the same clients need the same. None makes one
@@ -105,6 +108,7 @@ class Server(Offers):
         page_size: int = 250,
         ttl_ms: int = 0,
         cache_scope: CacheScope = "private",
+        cache_hints: Mapping[CachedMethod, CacheHints] | None = None,
         state_keys: Sequence[bytes] | None = None,
         state_ttl: float = 3600.0,
         lifespan: Callable[["Server"], AbstractAsyncContextManager[Any]] | None = None,
@@ -112,8 +116,8 @@ class Server(Offers):
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
-        check_caching(ttl_ms, cache_scope)
-        if access is not None and cache_scope == "public":
+        caching = Caching(ttl_ms, cache_scope, cache_hints or {})
+        if access is not None and caching.is_public():
             raise ValueError("what not everybody may use cannot be public to caches")
         guard = self._guard = None if access is None else Guard(access)
         self.info = types.Implementation(
@@ -139,8 +143,7 @@ class Server(Offers):
         core = self._core = Core(
             result_meta={meta.META_SERVER_INFO: server_info},
             page_size=page_size,
-            ttl_ms=ttl_ms,
-            cache_scope=cache_scope,
+            caching=caching,
             threads=Threads(self.limits.threads),
             changed=self._announcer.announce,
             seal=StateSeal(state_keys, ttl=state_ttl, max_size=self.limits.request_state),
@@ -432,7 +435,7 @@ class Server(Offers):
             if self._instructions is not None:
                 result["instructions"] = self._instructions
             core = self._core
-            core.complete(cacheable(result, core.ttl_ms, core.cache_scope))
+            core.complete(core.caching.mark(result, call.method))
             self._discovery = generations, codec.encode_json(result)
         return encoded_reply(call.request_id, self._discovery[1])  # noqa: ASYNC910
 

@@ -127,9 +127,9 @@ async def test_pages_are_encoded_once_until_a_change(monkeypatch: pytest.MonkeyP
     made: list[Any] = []
     encode = listing._encode
 
-    def counting(cursor: str | None) -> bytes:
+    def counting(cursor: str | None, method: str) -> bytes:
         made.append(cursor)
-        return encode(cursor)
+        return encode(cursor, method)
 
     monkeypatch.setattr(listing, "_encode", counting)
     cursor: dict[str, str] = {}

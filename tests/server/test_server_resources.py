@@ -226,7 +226,7 @@ def test_what_cannot_be_registered(server: Server) -> None:
     with pytest.raises(TypeError, match="needs a URI"):
         server.resource(needs)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="no JSON form"):
-        server.add_resource_template("x://{q}", _bytes)
+        server.add_resource_template("x://{q}", _complex)
     server.add_resource_template("x://{uri}", lambda uri: uri, name="t", ttl_ms=1)
     with pytest.raises(ValueError, match="already a resource template"):
         server.add_resource_template("x://{uri}", lambda uri: uri)
@@ -235,8 +235,8 @@ def test_what_cannot_be_registered(server: Server) -> None:
     assert server.statistics().resources == 0
 
 
-def _bytes(q: bytes) -> bytes:
-    return q
+def _complex(q: complex) -> str:
+    return str(q)
 
 
 async def test_prompts(server: Server) -> None:
@@ -351,8 +351,8 @@ async def test_what_cannot_be_a_prompt(server: Server) -> None:
 
     with pytest.raises(TypeError, match="one by one"):
         server.add_prompt(many)
-    with pytest.raises(TypeError, match="_bytes: bytes has no JSON form"):
-        server.add_prompt(_bytes)
+    with pytest.raises(TypeError, match="_complex: complex has no JSON form"):
+        server.add_prompt(_complex)
     server.add_prompt(lambda: 5, name="five")
     error = await error_of(server, "prompts/get", name="five")
     assert error == {"code": errors.INTERNAL_ERROR, "message": "not a message of a prompt: int"}
