@@ -29,6 +29,7 @@ class Limits:
         subscriptions_per_server: open subscriptions in all.
         subscriptions_per_principal: open subscriptions of one authenticated caller.
         filter_uris: resource URIs, or task ids, that one subscription may name.
+        watched_uris: URIs for which a watcher runs.
         threads: handlers that are not async and run at the same time.
         input_rounds: how often one request may come back with a question before it is refused.
         request_state: characters that the sealed state of such a request may have.
@@ -38,6 +39,7 @@ class Limits:
     subscriptions_per_server: int = attrs.field(default=10_000, validator=_positive)
     subscriptions_per_principal: int = attrs.field(default=100, validator=_positive)
     filter_uris: int = attrs.field(default=1000, validator=_positive)
+    watched_uris: int = attrs.field(default=10_000, validator=_positive)
     threads: int = attrs.field(default=40, validator=_positive)
     input_rounds: int = attrs.field(default=25, validator=_positive)
     request_state: int = attrs.field(default=256 * 1024, validator=_positive)

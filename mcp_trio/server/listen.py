@@ -18,6 +18,7 @@ from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.access import Guard
 from mcp_trio.server.limits import Limits, SubscriptionSlots
+from mcp_trio.server.watchers import Watch, Watchers
 from mcp_trio.subscriptions.authorize import Authorizer, authorize_filter
 from mcp_trio.subscriptions.events import Kind
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
@@ -52,6 +53,7 @@ class Subscriptions:
         supported_versions: the revisions that a request may declare.
         own_source: whether the source drains with the server; a hub can be shared, and stays.
         guard: asked whether a caller may read what it wants to follow.
+        watchers: what runs while there are subscribers to a URI.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Subscriptions:
         *,
         own_source: bool,
         guard: Guard | None = None,
+        watchers: Watchers | None = None,
     ) -> None:
         self._source = source
         self._kinds = kinds
@@ -75,6 +78,7 @@ class Subscriptions:
         self._slots = SubscriptionSlots(limits)
         self._own_source = own_source
         self._guard = guard
+        self._watchers = watchers
         self._open: dict[OpenSubscription, _Asking | None] = {}
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
@@ -163,6 +167,11 @@ class Subscriptions:
     ) -> dict[str, Any]:
         wanted, context, authorize = read.pop()
         asking = None if authorize is None else _Asking(authorize, context)
+        watched: list[Watch] = []
+
+        def on_accepted(accepted: SubscriptionFilter) -> None:
+            if self._watchers:
+                watched.extend(self._watchers.subscribe(accepted.resource_subscriptions))
 
         def on_open(subscription: OpenSubscription) -> None:
             running.append(subscription)
@@ -179,6 +188,7 @@ class Subscriptions:
             kinds=self._kinds,
             authorize=authorize,
             on_open=on_open,
+            on_accepted=on_accepted,
         )
         # The runner lets go of them when it can; so must this frame.
         del wanted, context
@@ -186,6 +196,8 @@ class Subscriptions:
             return await subscription
         finally:
             exchange.end_gracefully = None
+            for watch in watched:
+                watch.release()
             for one in running:
                 del self._open[one]
                 self._written += one.written
@@ -197,7 +209,7 @@ class Subscriptions:
             subscription.end(reason, retry_after=retry_after)
         return len(subscriptions)
 
-    async def recheck(self, principal: str | None) -> int:  # noqa: ASYNC910 (a nursery yields)
+    async def recheck(self, principal: str | None) -> int:
         """Ask again about the open ones, of one principal or of all; `Server.recheck` says how."""
         held = [
             (subscription, asking)
@@ -210,7 +222,7 @@ class Subscriptions:
         left = held.copy()
         ended = 0
 
-        async def check_some() -> None:
+        async def check_some() -> None:  # noqa: ASYNC910 (asking yields)
             nonlocal ended
             while left:
                 subscription, asking = left.pop()

@@ -1,9 +1,9 @@
 """The server: what an application registers, and what a transport hands its requests to."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -25,8 +25,9 @@ from mcp_trio.server.offers import Offers
 from mcp_trio.server.registry import Registry
 from mcp_trio.server.state import StateSeal
 from mcp_trio.server.statistics import RequestCounts, ServerStatistics
+from mcp_trio.server.watchers import Watchers
 from mcp_trio.subscriptions.authorize import Authorizer
-from mcp_trio.subscriptions.events import Event
+from mcp_trio.subscriptions.events import Event, ResourceUpdated
 from mcp_trio.subscriptions.hub import Hub
 from mcp_trio.subscriptions.source import SubscriptionSource
 from mcp_trio.subscriptions.statistics import PublishReport
@@ -37,6 +38,8 @@ __all__ = ["Server", "ServerStatistics"]
 logger = logging.getLogger("mcp_trio.server")
 
 _REMEMBERED: Final = 100
+
+F = TypeVar("F", bound=Callable[..., Any])
 _COMPLETE: Final = "completion/complete"
 
 
@@ -140,6 +143,8 @@ class Server(Offers):
         self._instructions = instructions
         self._lifespan = Lifespan(None if lifespan is None else lambda: lifespan(self))
         self._announcer = Announcer(self._publish_change)
+        self._watchers = Watchers(self._watch_begun, self.limits.watched_uris)
+        self._watching = Lifespan(self._watchers.running)
         core = self._core = Core(
             result_meta={meta.META_SERVER_INFO: server_info},
             page_size=page_size,
@@ -164,6 +169,7 @@ class Server(Offers):
                 SUPPORTED_VERSIONS,
                 own_source=source is not hub,
                 guard=guard,
+                watchers=self._watchers,
             )
         self._methods: dict[str, Callable[[Call], Awaitable[jsonrpc.Reply]]] = {
             "server/discover": self._discover,
@@ -217,6 +223,61 @@ class Server(Offers):
     def _publish_change(self, event: Event) -> None:
         if self.hub is not None:
             self.publish(event)
+
+    def _watch_begun(self, uri: str) -> None:
+        # What changed before it watched, it has not seen.
+        self._publish_change(ResourceUpdated(uri))
+
+    def watcher(self, uri: str) -> Callable[[F], F]:
+        """Register a function that runs while somebody is subscribed: ``@server.watcher(uri)``.
+
+        The function stays what it is. `add_watcher` has the arguments and the rules.
+        """
+
+        def register(function: F) -> F:
+            self.add_watcher(uri, function)
+            return function
+
+        return register
+
+    def add_watcher(self, uri: str, function: Callable[..., Any]) -> None:
+        """Register a function that runs while there is a subscription to a URI.
+
+        It is called with the first subscriber of each URI, and what it started is cancelled,
+        and awaited, with the last; never is it running twice for one URI. It is either an async
+        function, which polls or listens and publishes what it sees, or gives an async context
+        manager, which is entered with the first and left with the last. Each time it has been
+        entered, an update of the URI is published, for nobody watched before.
+
+        If it fails, that is logged, and it is started again after 0.1 s, then twice as long, up
+        to 30 s. An async function that returns is not started again for these subscribers.
+
+        Watchers run in a nursery of `running`, inside of the lifespan; register the first one
+        before that. Their own children are theirs: open a nursery in the function.
+
+        Example:
+            ::
+
+                @server.watcher("db://{table}")
+                async def poll(table: str, uri: str) -> None:
+                    last = None
+                    while True:
+                        if (now := await version_of(table)) != last:
+                            hub.publish(ResourceUpdated(uri))
+                        last = now
+                        await trio.sleep(1)
+
+        Args:
+            uri: an absolute URI, or a template, as for `add_resource_template`. An exact URI
+                takes precedence; among templates the one registered first does.
+            function: it gets the variables of the template by name, and the URI if it has a
+                parameter ``uri``.
+
+        Raises:
+            ValueError: it has a watcher already, or is no absolute URI, or is not understood.
+            TypeError: the parameters of the function do not fit the variables.
+        """
+        self._watchers.add(uri, function)
 
     # Subscriptions
 
@@ -333,7 +394,12 @@ class Server(Offers):
         Raises:
             Exception: whatever opening or closing the lifespan does.
         """
-        return self._lifespan.running()
+        return self._running() if self._watchers else self._lifespan.running()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[Any]:
+        async with self._lifespan.running() as state, self._watching.running():
+            yield state
 
     @property
     def lifespan(self) -> Any:

@@ -360,6 +360,7 @@ async def run_subscription(
     extension_fields: Collection[str] = (),
     authorize: Authorizer | None = None,
     on_open: Callable[[OpenSubscription], object] | None = None,
+    on_accepted: Callable[[SubscriptionFilter], object] | None = None,
 ) -> dict[str, Any]:
     """Serve one `subscriptions/listen` request until it ends.
 
@@ -378,6 +379,8 @@ async def run_subscription(
         authorize: decides what of the rest the caller may see; None: everything.
         on_open: called before anything else, with what can end this subscription. Forget that
             when this function returns.
+        on_accepted: called with what the subscription covers, before that is acknowledged, if
+            it covers anything. What it raises ends the subscription.
 
     Returns:
         The result to answer with, after a graceful end.
@@ -406,6 +409,9 @@ async def run_subscription(
         accepted = _check_narrowed(handle, wanted)
         if subscription.granted is not None:
             subscription.granted = accepted
+        if on_accepted is not None:
+            on_accepted(accepted)
+            del on_accepted
         del wanted
         end = await subscription._serve(  # noqa: SLF001
             handle, accepted, exchange, source.emits_sub_resources
