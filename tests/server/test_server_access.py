@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import trio
@@ -15,6 +15,7 @@ from server_kit import Recorder, ask, request
 from mcp_trio import errors
 from mcp_trio.server import Server
 from mcp_trio.server.access import Offered
+from mcp_trio.server.completion import Complete
 from mcp_trio.subscriptions.events import Event, ResourceUpdated, Resync
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.subscriptions.hub import Hub
@@ -49,6 +50,17 @@ class Rules:
         return name in self.allowed
 
 
+async def read_table(table: Annotated[str, Complete(lambda typed: [typed])]) -> str:
+    return table
+
+
+def ref(name: str, *, kind: str = "name") -> dict[str, Any]:
+    """What a completion is asked for."""
+    if kind == "uri":
+        return {"ref": {"type": "ref/resource", "uri": f"{name}://{{table}}"}}
+    return {"ref": {"type": "ref/prompt", "name": name}}
+
+
 def make(rules: Rules, **options: Any) -> Server:
     server = Server("s", version="1", access=rules, **options)
     for name in ("open", "hidden"):
@@ -56,7 +68,8 @@ def make(rules: Rules, **options: Any) -> Server:
         server.add_prompt(lambda: "x", name=name)
     server.add_resource(A, lambda: "a")
     server.add_resource(B, lambda: "b")
-    server.add_resource_template("db://{table}", lambda table: table)
+    for uri in ("db://{table}", "hidden://{table}"):
+        server.add_resource_template(uri, read_table)
     return server
 
 
@@ -106,13 +119,15 @@ async def test_a_page_that_nothing_is_left_of_is_passed_over() -> None:
         ("prompts/get", {"name": "hidden"}, {"name": "nidden"}),
         ("prompts/get", {"name": "hidden", "arguments": 1}, {"name": "nidden", "arguments": 1}),
         ("resources/read", {"uri": B}, {"uri": "note://n"}),
+        ("completion/complete", ref("hidden"), ref("nidden")),
+        ("completion/complete", ref("hidden", kind="uri"), ref("nidden", kind="uri")),
     ],
 )
 async def test_what_is_hidden_looks_unknown(
     method: str, hidden: dict[str, Any], unknown: dict[str, Any]
 ) -> None:
     """W68: to the letter, whatever else is wrong with the request."""
-    server = make(Rules("nidden", "note://n"))
+    server = make(Rules("nidden", "note://n", "nidden://{table}"))
     answers = [await ask(server, method, params) for params in (hidden, unknown)]
     texts = [json.dumps(answer["error"]).replace("nidden", "hidden") for answer in answers]
     assert texts[0] == texts[1].replace("note://n", B)
@@ -455,7 +470,7 @@ def test_nothing_is_written_after_its_permission_was_revoked(steps: list[tuple[s
     class Fast(Recorder):
         fast = True
 
-        def send_nowait(self, frame: bytes) -> bool:
+        def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
             if self.fast and self.hold is None:
                 self.written(frame)
             return self.fast and self.hold is None
