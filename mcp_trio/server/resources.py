@@ -131,7 +131,10 @@ class Template:
             return None
         try:
             keywords = {
-                name: read_text(self.readers[name], text, name) for name, text in found.items()
+                name: read_text(self.readers[name], value, name)
+                if isinstance(value, str)
+                else self.readers[name](value, name)
+                for name, value in found.items()
             }
         except Mismatch:
             return None
@@ -195,6 +198,11 @@ class Resources:
             annotation = fields[name].annotation if name in fields else handler.shape.extra
             annotations[name] = annotation
             readers[name] = builder.spec(annotation).read
+            if name in template.lists:
+                try:
+                    readers[name](["a"], name)
+                except Mismatch:
+                    raise TypeError(f"{uri}: {name!r} is a list of strings") from None
         wire = about.to_wire({"uriTemplate": uri}, uri)
         codec.encode_json(wire)
         completers = completers_of(uri, annotations)

@@ -2,15 +2,16 @@
 
 Matching works on the URI as it was sent, and only what a variable took is percent-decoded,
 once. So an encoded slash never separates segments, and a variable that stands for one segment
-never comes out as two, as ``..`` or with a NUL in it: such a URI does not match. It is linear
-in the length of the URI, whatever the template: there is no backtracking.
+never comes out as two, as ``..`` or with a NUL in it; nor does a path that stands behind a slash
+come out as an absolute one. Such a URI does not match. It is linear in the length of the URI,
+whatever the template: there is no backtracking.
 
 Source: specification, server/resources, "Resource Templates"; RFC 6570.
 """
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import attrs
@@ -47,30 +48,36 @@ class _Literal:
 @attrs.frozen
 class _Variable:
     name: str
-    reserved: bool
-    """Whether it may hold slashes and the other delimiters: ``{+path}`` and ``{#part}``."""
+    ends: str
+    """The delimiters that it cannot hold: none in ``{+path}`` and ``{#part}``."""
+    many: bool = False
+    """Whether it is a list of segments: ``{/path*}``."""
 
 
 @attrs.frozen
 class UriTemplate:
-    """A URI template of RFC 6570, levels 1 to 3.
+    """A URI template of RFC 6570, levels 1 to 3, and of level 4 what paths need.
 
     Understood are ``{var}``, ``{+var}``, ``{#var}``, ``{.var}``, ``{/var}``, each with several
-    variables too, and one ``{?a,b}`` at the end, whose variables may stand in any order and be
-    absent. Path-style parameters (``;``), form continuation (``&``) and the modifiers of level
-    4 (``*``, ``:3``) are not.
+    variables too; ``{/path*}``, which takes one segment or more and gives a list of strings; and
+    at the end ``{?a,b}``, or ``{&a,b}`` after a query that is written out or another such. The
+    variables of a query may stand in any order and be absent. Path-style parameters (``;``) and
+    the other modifiers of level 4 (``:3``, and ``*`` elsewhere) are not.
 
     Attributes:
         text: the template as it was given.
         names: its variables, in order.
         optional: those of them that a URI may leave out.
+        lists: those of them that are lists.
     """
 
     text: str
     names: tuple[str, ...]
     optional: frozenset[str]
+    lists: frozenset[str]
     _parts: tuple[_Literal | _Variable, ...] = attrs.field(repr=False)
     _prefix: str = attrs.field(repr=False)
+    _fixed: tuple[str, ...] = attrs.field(repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "UriTemplate":
@@ -82,17 +89,20 @@ class UriTemplate:
         parts: list[_Literal | _Variable] = []
         names: list[str] = []
         query: list[str] = []
+        fixed: tuple[str, ...] = ()
         position = 0
         for found in _EXPRESSION.finditer(text):
-            if query:
+            operator, variables = _split(text, found[1])
+            if query and not (operator == "&" and position == found.start()):
                 raise ValueError(f"{text!r}: nothing can follow the query expression")
             _add_literal(parts, text, position, found.start())
-            operator, variables = _split(text, found[1])
-            names += variables
-            if operator == "?":
-                query = variables
+            if operator == "&" and not query:
+                fixed = _take_query(parts, text)
+            if operator in ("?", "&"):
+                names += variables
+                query += variables
             else:
-                _add_variables(parts, operator, variables)
+                names += _add_variables(parts, operator, variables)
             position = found.end()
         if query and position != len(text):
             raise ValueError(f"{text!r}: nothing can follow the query expression")
@@ -103,13 +113,17 @@ class UriTemplate:
             raise ValueError(f"{text!r}: a variable occurs twice")
         first = parts[0] if parts else None
         prefix = "".join(first.units) if isinstance(first, _Literal) else ""
-        return cls(text, tuple(names), frozenset(query), tuple(parts), prefix)
+        lists = frozenset(p.name for p in parts if isinstance(p, _Variable) and p.many)
+        return cls(text, tuple(names), frozenset(query), lists, tuple(parts), prefix, fixed)
 
-    def match(self, uri: str) -> dict[str, str] | None:
-        """The decoded variables of a URI, or None if the template does not make such a URI."""
+    def match(self, uri: str) -> dict[str, Any] | None:
+        """The decoded variables of a URI, or None if the template does not make such a URI.
+
+        They are strings; those of `lists` are lists of strings.
+        """
         if len(uri) > MAX_URI or not uri.startswith(self._prefix):
             return None
-        found: dict[str, str] = {}
+        found: dict[str, Any] = {}
         if self.optional:
             uri, mark, query = uri.partition("?")
             if not self._match_query(query if mark else None, found):
@@ -120,13 +134,20 @@ class UriTemplate:
             return None
         return {name: found[name] for name in self.names if name in found}
 
-    def _match_query(self, query: str | None, found: dict[str, str]) -> bool:
+    def _match_query(self, query: str | None, found: dict[str, Any]) -> bool:
         if query is None:
-            return True
-        for pair in query.split("&"):
+            return not self._fixed
+        pairs = query.split("&")
+        for pair in self._fixed:
+            if pair not in pairs:
+                return False
+            pairs.remove(pair)
+        for pair in pairs:
             name, mark, raw = pair.partition("=")
             value = _decode(raw.replace("+", " "))
-            if not mark or name not in self.optional or name in found or value is None:
+            if not mark or name not in self.optional or name in found:
+                return False
+            if value is None or "\0" in value:
                 return False
             found[name] = value
         return True
@@ -144,7 +165,7 @@ class UriTemplate:
                 ends = set()
                 running = False
                 for at in range(min(starts), len(units)):
-                    running = (running or at in starts) and _allowed(units[at], part.reserved)
+                    running = (running or at in starts) and _allowed(units[at], part.ends)
                     if running:
                         ends.add(at + 1)
             if not ends:
@@ -152,7 +173,7 @@ class UriTemplate:
             steps.append(ends)
         return steps if len(units) in steps[-1] else None
 
-    def _backward(self, units: Sequence[str], steps: list[set[int]], found: dict[str, str]) -> bool:
+    def _backward(self, units: Sequence[str], steps: list[set[int]], found: dict[str, Any]) -> bool:
         """Choose one of the ways through, earlier variables as short as they can be."""
         end = len(units)
         for part, starts in zip(reversed(self._parts), reversed(steps[:-1]), strict=True):
@@ -161,12 +182,12 @@ class UriTemplate:
                 continue
             start = end
             for at in range(end - 1, -1, -1):
-                if not _allowed(units[at], part.reserved):
+                if not _allowed(units[at], part.ends):
                     break
                 if at in starts:
                     start = at
-            value = _decode("".join(units[start:end]))
-            if value is None or not _harmless("".join(units[start:end]), value, part.reserved):
+            value = _read(part, "".join(units[start:end]))
+            if value is None or (value[0] == "/" and _within_path(units[:start])):
                 return False
             found[part.name] = value
             end = start
@@ -176,10 +197,10 @@ class UriTemplate:
 def _split(text: str, expression: str) -> tuple[str, list[str]]:
     operator = expression[:1] if expression[:1] in "+#./;?&=,!@|" else ""
     names = expression[len(operator) :].split(",")
-    if operator and operator != "?" and operator not in _OPERATORS:
+    if operator and operator not in "?&" and operator not in _OPERATORS:
         raise ValueError(f"{text!r}: the operator {operator!r} is not supported")
     for name in names:
-        if not _VARIABLE.match(name):
+        if not _VARIABLE.match(name.removesuffix("*") if operator == "/" else name):
             raise ValueError(f"{text!r}: {name!r} is not a plain variable name")
     return operator, names
 
@@ -199,17 +220,50 @@ def _append_literal(parts: list[_Literal | _Variable], literal: str) -> None:
     parts.append(_Literal(units))
 
 
-def _add_variables(parts: list[_Literal | _Variable], operator: str, variables: list[str]) -> None:
+def _take_query(parts: list[_Literal | _Variable], text: str) -> tuple[str, ...]:
+    """Take what is written out of a query off the end; it may stand in any order, too."""
+    last = parts.pop() if parts else None
+    if not isinstance(last, _Literal) or "?" not in last.units:
+        raise ValueError(f"{text!r}: there is no query that '&' could continue")
+    path, _, query = "".join(last.units).partition("?")
+    if path:
+        _append_literal(parts, path)
+    return tuple(query.split("&")) if query else ()
+
+
+def _add_variables(
+    parts: list[_Literal | _Variable], operator: str, variables: list[str]
+) -> list[str]:
+    """Add the variables of an expression, and return their names."""
     first, between = _OPERATORS[operator]
+    ends = "" if operator in ("+", "#") else "/?#"
     for index, name in enumerate(variables):
         separator = between if index else first
         if separator:
             _append_literal(parts, separator)
-        parts.append(_Variable(name, operator in ("+", "#")))
+        many = name.endswith("*")
+        parts.append(_Variable(name.removesuffix("*"), "?#" if many else ends, many))
+    return [name.removesuffix("*") for name in variables]
 
 
-def _allowed(unit: str, reserved: bool) -> bool:
-    return unit != "%" and (reserved or unit not in "/?#")
+def _allowed(unit: str, ends: str) -> bool:
+    return unit != "%" and unit not in ends
+
+
+def _within_path(before: Sequence[str]) -> bool:
+    """Whether a slash that follows begins no path, but an empty segment of one."""
+    return before[-1:] == ("/",) and tuple(before[-3:]) != (":", "/", "/")
+
+
+def _read(variable: _Variable, raw: str) -> str | list[str] | None:
+    """The value of a variable, never empty; None if it is one that cannot be trusted."""
+    found = []
+    for part in raw.split("/") if variable.many else [raw]:
+        value = _decode(part)
+        if not value or not _harmless(part, value, reserved=not variable.ends):
+            return None
+        found.append(value)
+    return found if variable.many else found[0]
 
 
 def _decode(raw: str) -> str | None:
@@ -222,7 +276,7 @@ def _decode(raw: str) -> str | None:
         return None
 
 
-def _harmless(raw: str, value: str, reserved: bool) -> bool:
+def _harmless(raw: str, value: str, *, reserved: bool) -> bool:
     """Whether a decoded value says nothing about the path that its raw form did not."""
     if "\0" in value or value.count("/") != raw.count("/"):
         return False

@@ -197,6 +197,26 @@ async def test_templates(server: Server) -> None:
     assert await read("room://k/5") == "static"
 
 
+async def test_a_path_as_a_list_of_segments(server: Server) -> None:
+    @server.resource("file:///srv{/path*}{?line}")
+    def read(path: list[str], line: int = 0) -> str:
+        return f"{path} {line}"
+
+    server.add_resource_template("x://a{/path*}", lambda **more: str(more))
+    [found] = await contents(server, "file:///srv/a/b%20c?line=5")
+    assert found["text"] == "['a', 'b c'] 5"
+    [found] = await contents(server, "x://a/b")
+    assert found["text"] == "{'path': ['b']}"
+    error = await error_of(server, "resources/read", uri="file:///srv/a/%2e%2e")
+    assert error["data"] == {"uri": "file:///srv/a/%2e%2e"}
+    with pytest.raises(TypeError, match="'path' is a list of strings"):
+        server.add_resource_template("y://a{/path*}", _path)
+
+
+def _path(path: str) -> str:
+    return path
+
+
 def test_what_cannot_be_registered(server: Server) -> None:
     def needs(path: str) -> str:
         return path

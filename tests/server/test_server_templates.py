@@ -2,6 +2,7 @@
 
 import re
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,13 +39,40 @@ from mcp_trio.server.templates import MAX_URI, UriTemplate, is_template
         ("x://a{?q}", "x://a?q=1&q=2", None),
         ("x://a{?q}", "x://a?other=1", None),
         ("x://a{?q}", "x://a?q", None),
+        ("x://a{?q}", "x://a?q=%00", None),
+        ("x://a{?q}{&r}", "x://a?r=1&q=2", {"q": "2", "r": "1"}),
+        ("x://a?v=1{&q,r}", "x://a?v=1", {}),
+        ("x://a?v=1{&q,r}", "x://a?v=1&q=%2F", {"q": "/"}),
+        ("x://a?v=1{&q,r}", "x://a?r=2&v=1", {"r": "2"}),
+        ("x://a?v=1{&q,r}", "x://a", None),
+        ("x://a?v=1{&q,r}", "x://a?v=2&q=1", None),
+        ("x://a?v=1{&q,r}", "x://a?v=1&v=1", None),
+        ("x://{a}?{&q}", "x://b?q=1", {"a": "b", "q": "1"}),
+        ("x://a{/path*}", "x://a/b", {"path": ["b"]}),
+        ("x://a{/path*}", "x://a/b/c%20d/e", {"path": ["b", "c d", "e"]}),
+        ("x://a{/path*}.{kind}", "x://a/b/c.d", {"path": ["b", "c"], "kind": "d"}),
+        (
+            "x://a{/first,path*}{?q}",
+            "x://a/b/c/d?q=1",
+            {"first": "b", "path": ["c", "d"], "q": "1"},
+        ),
+        ("x://a{/path*}", "x://a", None),
+        ("x://a{/path*}", "x://a/", None),
+        ("x://a{/path*}", "x://a//b", None),
+        ("x://a{/path*}", "x://a/b/", None),
+        ("x://a{/path*}", "x://a/b?c", None),
+        ("x://a{/path*}", "x://a/b#c", None),
+        ("file://{+path}", "file:///etc/hosts", {"path": "/etc/hosts"}),
+        ("file://host/{+path}", "file://host//etc/hosts", None),
+        ("x:{+path}", "x:/a", {"path": "/a"}),
+        ("x://a{+path}/b", "x://a/c/b", {"path": "/c"}),
         ("x://{a}2{b}", "x://%20x2y", {"a": " x", "b": "y"}),
         ("x://{a}", "x://%zz", None),
         ("x://{a}", "x://%ff", None),
         ("x://{a}", "x://" + "a" * MAX_URI, None),
     ],
 )
-def test_matching(template: str, uri: str, expected: dict[str, str] | None) -> None:
+def test_matching(template: str, uri: str, expected: dict[str, Any] | None) -> None:
     assert UriTemplate.parse(template).match(uri) == expected
 
 
@@ -61,10 +89,14 @@ def test_one_segment_never_becomes_two(tail: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", ["../x", "a/../b", "a/%2e%2e/b", "a/./b", "a%2Fb", "a/..%2fb", "a\\..\\b", "a%00b"]
-)
+    "tail",
+    ["../x", "a/../b", "a/%2e%2e/b", "a/./b", "a%2Fb", "a/..%2fb", "a\\..\\b", "a%00b",
+     "/etc/passwd", "%2Fetc/passwd", "a/..", ".."],
+)  # fmt: skip
 def test_a_path_never_climbs(tail: str) -> None:
+    """Nor does it come out as an absolute one, which a join with a directory would follow."""
     assert UriTemplate.parse("file:///{+path}").match(f"file:///{tail}") is None
+    assert UriTemplate.parse("file:///srv{/path*}").match(f"file:///srv/{tail}") is None
 
 
 def test_dots_inside_a_name_are_fine() -> None:
@@ -83,7 +115,15 @@ def test_dots_inside_a_name_are_fine() -> None:
         ("x://{a:3}", "plain variable"),
         ("x://{a b}", "plain variable"),
         ("x://{;a}", "operator"),
-        ("x://{&a}", "operator"),
+        ("x://{&a}", "no query"),
+        ("{&a}", "no query"),
+        ("x://{b}{&a}", "no query"),
+        ("x://b?{a}{&c}", "no query"),
+        ("x://b{?a}c{&d}", "follow the query"),
+        ("x://b?c{&d}e", "follow the query"),
+        ("x://{+a*}", "plain variable"),
+        ("x://{?a*}", "plain variable"),
+        ("x://{/a**}", "plain variable"),
         ("x://{a}{?q}/more", "follow the query"),
         ("x://{a}{?q}{?r}", "follow the query"),
         ("x://{a}/{a}", "twice"),
