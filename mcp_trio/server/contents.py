@@ -1,18 +1,20 @@
 """From what a handler returns to what the protocol sends."""
 
 import base64
-import collections.abc
-import dataclasses
-import enum
 from typing import Any, Final
-
-import attrs
 
 from mcp_trio import codec, errors, types
 
-__all__ = ["prompt_result", "resource_result", "tool_error", "tool_result"]
+__all__ = [
+    "BLOCKS",
+    "is_content",
+    "prompt_result",
+    "resource_result",
+    "tool_error",
+    "tool_result",
+]
 
-_BLOCKS: Final = (
+BLOCKS: Final = (
     types.TextContent,
     types.ImageContent,
     types.AudioContent,
@@ -22,30 +24,28 @@ _BLOCKS: Final = (
 _CONTENTS: Final = (types.TextResourceContents, types.BlobResourceContents)
 
 
+def is_content(value: Any) -> bool:
+    """Whether what a tool returned is content as it is: text, blocks, a list with some, nothing."""
+    if value is None or isinstance(value, (str, *BLOCKS)):
+        return True
+    return isinstance(value, list | tuple) and any(isinstance(item, BLOCKS) for item in value)
+
+
 def tool_result(value: Any) -> dict[str, Any]:
-    """The result of a tool that returned a value.
+    """The result of a tool that returned content (`is_content`) or a `types.CallToolResult`.
 
     Text becomes a text block, nothing becomes no block. Content blocks are taken as they are,
-    alone or in a list, where text may stand between them. A `types.CallToolResult` is taken
-    whole. Anything else is structured content, with the same as JSON text beside it for clients
-    that look at the blocks only.
+    alone or in a list, where text may stand between them.
 
     Raises:
-        codec.EncodeError: JSON cannot hold it.
+        errors.InternalError: something in the list is neither.
     """
-    if type(value) is str:
-        return {"content": [_text(value)]}
-    if value is None:
-        return {"content": []}
     if isinstance(value, types.CallToolResult):
         return _unstructure(value)
-    if isinstance(value, _BLOCKS):
-        return {"content": [_unstructure(value)]}
-    if isinstance(value, list | tuple) and any(isinstance(item, _BLOCKS) for item in value):
-        return {"content": [_block(item) for item in value]}
-    structured = _plain(value)
-    text = codec.encode_json(structured).decode()
-    return {"content": [_text(text)], "structuredContent": structured}
+    if value is None:
+        return {"content": []}
+    items = value if isinstance(value, list | tuple) else [value]
+    return {"content": [_block(item) for item in items]}
 
 
 def tool_error(text: str) -> dict[str, Any]:
@@ -91,32 +91,6 @@ def prompt_result(value: Any, description: str | None) -> dict[str, Any]:
     return result
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON would hold it: classes become objects, enumerations their values.
-
-    What JSON cannot hold is left for `codec.encode_json` to find.
-    """
-    kind = type(value)
-    if kind in _SCALARS:
-        return value
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, collections.abc.Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if kind is list or kind is tuple:
-        return [_plain(item) for item in value]
-    if attrs.has(kind):
-        if kind.__module__ == types.__name__:
-            return _unstructure(value)
-        return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind)}
-    if dataclasses.is_dataclass(kind):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(kind)}
-    return value
-
-
-_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
-
-
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
@@ -124,7 +98,7 @@ def _text(text: str) -> dict[str, Any]:
 def _block(item: Any) -> dict[str, Any]:
     if isinstance(item, str):
         return _text(item)
-    if isinstance(item, _BLOCKS):
+    if isinstance(item, BLOCKS):
         return _unstructure(item)
     raise errors.InternalError(f"not a content block: {type(item).__name__}")
 
@@ -145,7 +119,7 @@ def _message(item: Any) -> dict[str, Any]:
         return {"role": "user", "content": _text(item)}
     if isinstance(item, types.PromptMessage):
         return _unstructure(item)
-    if isinstance(item, _BLOCKS):
+    if isinstance(item, BLOCKS):
         return {"role": "user", "content": _unstructure(item)}
     raise errors.InternalError(f"not a message of a prompt: {type(item).__name__}")
 

@@ -87,7 +87,7 @@ def _given(schema: dict[str, Any]) -> Form:
 @functools.lru_cache(maxsize=256)
 def _inferred(annotation: Any) -> Form:
     builder = Builder()
-    spec = builder.spec(annotation)
+    spec = builder.root(builder.spec(annotation))
     shape = spec.schema
     if shape.get("type") == "object" and "properties" in shape:
         fields, required = shape["properties"], list(shape.get("required", ()))
@@ -153,9 +153,11 @@ def _simplify(name: str, key: str, field: dict[str, Any]) -> dict[str, Any]:
 
 def _choice(field: dict[str, Any]) -> dict[str, Any]:
     values = field.get("enum")
-    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+    if not isinstance(values, list):
+        return field
+    if all(isinstance(value, str) for value in values):
         return {"type": "string", **field}
-    return field
+    return {"enum": values}  # forms have no choice between anything else
 
 
 def _check(schema: dict[str, Any]) -> None:

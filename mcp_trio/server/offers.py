@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from mcp_trio import types
 from mcp_trio.server.caching import CacheScope
@@ -45,6 +45,7 @@ class Offers:
         icons: Sequence[types.Icon] = (),
         meta: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | Literal[False] | None = None,
     ) -> Callable[[F], F]: ...
     def tool(self, *function: Any, **options: Any) -> Any:
         """Register a function as a tool: ``@server.tool`` or ``@server.tool(title=...)``.
@@ -64,22 +65,31 @@ class Offers:
         icons: Sequence[types.Icon] = (),
         meta: Mapping[str, Any] | None = None,
         input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | Literal[False] | None = None,
     ) -> None:
         """Register a function as a tool.
 
         Its parameters, with their annotations, become the schema of the arguments, and
         arguments are checked against it before the function is called. A parameter annotated
-        with `Context` gets the context of the call and is not in the schema. ``Annotated[float,
-        "in degrees"]`` describes a parameter, and ``Annotated[str, Header("Region")]`` has clients
-        send it as a header, too.
+        with `Context` gets the context of the call and is not in the schema.
+
+        Annotations may be ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``; unions,
+        ``Literal`` and ``Enum``; lists, tuples, sets and ``dict[str, ...]``; TypedDicts,
+        NamedTuples, dataclasses and attrs classes, nested, generic or recursive; ``date``,
+        ``datetime`` (with an offset), ``time``, ``timedelta`` (ISO 8601), ``UUID``, ``Decimal``
+        and ``bytes`` (Base64). In ``Annotated``, a string describes, `Header` has HTTP clients
+        send the parameter as a header, too, and `msgspec.Meta` or the classes of the package
+        annotated-types constrain: ``Annotated[int, "how many", Meta(ge=1, le=10)]``.
 
         An async function runs in the task of the request and is cancelled with it. Any other
         runs in a thread; when the request is cancelled, its result is dropped.
 
         What it returns becomes the content of the result: text, content blocks (`types`), a list
         of blocks and text, a whole `types.CallToolResult`; anything else becomes structured
-        content. An exception becomes a result that says so (`isError`), its traceback goes to
-        the log; an `errors.ErrorResponse` becomes that error response.
+        content, with the same as JSON text beside it. Where the return annotation is of the
+        latter kind, it becomes the output schema, and what is returned is checked against it.
+        An exception becomes a result that says so (`isError`), its traceback goes to the log; an
+        `errors.ErrorResponse` becomes that error response.
 
         Args:
             function: what runs.
@@ -89,14 +99,18 @@ class Offers:
             annotations: hints about its behaviour.
             icons: pictures for display.
             meta: further `_meta` of its entry in the list.
-            input_schema: a JSON Schema (2020-12) of the arguments, instead of one that is made
-                from the signature. It is listed as it is, and arguments are checked by it; the
-                function gets them by name, as JSON has them. Formats are not checked, and no
-                other document is fetched.
+            input_schema: a JSON Schema of the arguments, instead of one that is made from the
+                signature. It is listed as it is, and arguments are checked by it; the function
+                gets those that it names, and with ``**keywords`` all. Of the dialect 2020-12, or
+                of 2019-09 or draft 7, 6 or 4 where ``$schema`` says so. Formats are not checked,
+                and no other document is fetched.
+            output_schema: the same of the structured content, instead of what the return
+                annotation says; False for none.
 
         Raises:
-            ValueError: there is a tool of that name already, or it is no schema to check by.
-            TypeError: the signature asks for what no client can send.
+            ValueError: there is a tool of that name already, or a schema cannot be used.
+            TypeError: the signature asks for what no client can send, or promises what cannot
+                be sent back; or an argument is of the wrong type.
 
         Source: specification, server/tools.
         """
@@ -109,6 +123,7 @@ class Offers:
             icons=icons,
             meta=meta,
             input_schema=input_schema,
+            output_schema=output_schema,
         )
 
     def remove_tool(self, name: str) -> None:

@@ -5,7 +5,7 @@ an integer is, as JSON Schema has it.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -13,43 +13,98 @@ import attrs
 from mcp_trio import codec, errors
 
 __all__ = [
+    "QUICK",
+    "REPORTED",
     "SCALARS",
     "Mismatch",
     "Reader",
     "TypeSpec",
     "expected",
     "read_fields",
+    "read_items",
     "read_text",
     "show",
     "under",
 ]
 
-_REPORTED: Final = 10
+REPORTED: Final = 10
+"""How many things that are wrong with a value are named at once."""
 
 Reader = Callable[[Any, str], Any]
-"""Turns a JSON value, found at a path, into the Python one, or raises `Mismatch`."""
+"""Turns a JSON value, found at a path, into the Python one, or raises `Mismatch`.
+
+Values mostly fit, and to note where one is looking costs more than to look. So a reader of
+something with parts reads them with the path `QUICK` first, and only where one does not fit
+looks again for what to say. Read with `QUICK` itself, it leaves it at the first look: who asked
+so looks again.
+"""
+
+QUICK: Final = "?"
+"""Stands for a path, by identity, where nobody wants to know it."""
 
 
 class Mismatch(ValueError):
     """A value is not what its schema says.
 
     Attributes:
-        path: where, as in ``rooms[2].name``; empty for the whole.
-        reason: what is wrong with it.
+        problems: what is wrong, as pairs of where (``rooms[2].name``; empty for the whole) and
+            why.
     """
 
+    problems: tuple[tuple[str, str], ...]
+
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}" if path else reason)
-        self.path = path
-        self.reason = reason
+        super().__init__(path, reason)
+        self.problems = ((path, reason),)
+
+    @classmethod
+    def of(cls, problems: Iterable[tuple[str, str]]) -> "Mismatch":
+        """Make one of several; there is at least one."""
+        first, *rest = problems
+        made = cls(*first)
+        made.problems = (first, *rest)
+        return made
+
+    def below(self, path: str) -> "Mismatch":
+        """The same about a part of something larger."""
+        return Mismatch.of(
+            (at if not path else path + at if at.startswith("[") else under(path, at), reason)
+            if at
+            else (path, reason)
+            for at, reason in self.problems
+        )
+
+    @property
+    def path(self) -> str:
+        """Where the first problem is."""
+        return self.problems[0][0]
+
+    @property
+    def reason(self) -> str:
+        """Why it is one."""
+        return self.problems[0][1]
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{path}: {reason}" if path else reason for path, reason in self.problems[:REPORTED]
+        )
 
 
 @attrs.frozen
 class TypeSpec:
-    """What one annotation comes to."""
+    """What one annotation comes to.
+
+    Attributes:
+        schema: the JSON Schema.
+        read: reads values that fit it.
+        glance: raises `Mismatch` for values that `read` would refuse, as far as that can be seen
+            without looking at their parts. A union asks it first: where classes contain one
+            another, reading each as each would take time without bounds.
+    """
 
     schema: dict[str, Any]
     read: Reader
+    glance: Reader | None = None
 
 
 def read_text(read: Reader, text: str, path: str) -> Any:
@@ -68,6 +123,22 @@ def read_text(read: Reader, text: str, path: str) -> Any:
         return read(value, path)
 
 
+def read_items(value: list[Any], path: str, readers: Iterable[Reader]) -> list[Any]:
+    """Read the items of an array one by one, and report everything that is wrong."""
+    made: list[Any] = []
+    problems: list[tuple[str, str]] = []
+    for at, (item, read) in enumerate(zip(value, readers, strict=False)):
+        try:
+            made.append(read(item, f"{path}[{at}]"))
+        except Mismatch as problem:
+            problems += problem.problems
+            if len(problems) >= REPORTED:
+                break
+    if problems:
+        raise Mismatch.of(problems)
+    return made
+
+
 def read_fields(
     value: dict[str, Any],
     path: str,
@@ -77,20 +148,20 @@ def read_fields(
 ) -> dict[str, Any]:
     """Read the members of an object, and report everything that is wrong, not only the first."""
     made: dict[str, Any] = {}
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     for name, member in value.items():
         at = under(path, name)
         read = readers.get(name, read_more)
         if read is None:
-            problems.append(f"{at}: unexpected")
+            problems.append((at, "unexpected"))
             continue
         try:
             made[name] = read(member, at)
         except Mismatch as problem:
-            problems.append(str(problem))
-    problems += [f"{under(path, name)}: missing" for name in required if name not in value]
+            problems += problem.problems
+    problems += [(under(path, name), "missing") for name in required if name not in value]
     if problems:
-        raise Mismatch("", "; ".join(problems[:_REPORTED]))
+        raise Mismatch.of(problems)
     return made
 
 
@@ -134,6 +205,8 @@ def _read_anything(value: Any, path: str) -> Any:
     return value
 
 
+_LONG: Final = 60
+
 SCALARS: Final[dict[Any, TypeSpec]] = {
     str: TypeSpec({"type": "string"}, _read_str),
     bool: TypeSpec({"type": "boolean"}, _read_bool),
@@ -147,7 +220,9 @@ SCALARS: Final[dict[Any, TypeSpec]] = {
 
 
 def under(path: str, name: str) -> str:
-    """The path of a member."""
+    """The path of a member; a long name is cut, for it came from outside."""
+    if len(name) > _LONG:
+        name = name[: _LONG - 3] + "..."
     return f"{path}.{name}" if path else name
 
 
@@ -166,7 +241,11 @@ def show(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and not math.isfinite(value):
         return "no number"
-    text = repr(value)
     if isinstance(value, str):
-        text = codec.encode_json(value.encode(errors="replace").decode()).decode()
-    return text if len(text) <= 60 else text[:57] + "..."
+        start = value[: _LONG + 1].encode(errors="replace").decode()
+        text = codec.encode_json(start).decode()
+    elif isinstance(value, int) and value.bit_length() > _LONG:
+        return "a large number"
+    else:
+        text = repr(value)
+    return text if len(text) <= _LONG else text[: _LONG - 3] + "..."

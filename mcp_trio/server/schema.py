@@ -4,6 +4,9 @@ One walk over an annotation makes both, so what is advertised is what is checked
 strict: nothing is coerced but an integer where a float is asked for and a float without a
 fraction where an integer is, as JSON Schema has it.
 
+Readers are written for values that fit: where one is wrong, what is wrong is found by a second,
+slower look.
+
 Schemas that are written by hand are `raw_schema`'s.
 
 Source: specification, server/tools, "Tool"; basic/index, "JSON Schema Usage".
@@ -11,46 +14,108 @@ Source: specification, server/tools, "Tool"; basic/index, "JSON Schema Usage".
 
 import collections.abc
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from mcp_trio import codec
-from mcp_trio.server.fields import MISSING, Field, fields_of
-from mcp_trio.server.param_headers import KEYWORD, Header
+from mcp_trio import types as protocol
+from mcp_trio.server.constraints import Reference, apply_markers, with_keywords
+from mcp_trio.server.fields import MISSING, Field, fields_of, members_of
+from mcp_trio.server.param_headers import KEYWORD
 from mcp_trio.server.readers import (
+    QUICK,
     SCALARS,
     Mismatch,
     Reader,
     TypeSpec,
     expected,
     read_fields,
+    read_items,
     show,
     under,
 )
+from mcp_trio.server.scalars import TEXTUAL
+from mcp_trio.server.validation import Validator, check_size
+from mcp_trio.server.writing import to_json
 
 __all__ = ["Builder"]
 
 
 class Builder:
-    """Builds the schema of one root object; classes that contain themselves become ``$defs``."""
+    """Builds the schema of one root object.
 
-    def __init__(self) -> None:
+    Classes are built once each. `root` puts those into ``$defs`` that are used more than once or
+    contain themselves, and the others where they are used.
+
+    Args:
+        outputs: whether the schema is of what instances hold, as a result has it, instead of
+            what makes them.
+    """
+
+    def __init__(self, *, outputs: bool = False) -> None:
         self.definitions: dict[str, Any] = {}
-        self._open: dict[type, str] = {}
-        self._recursive: set[type] = set()
-        self._specs: dict[type, TypeSpec] = {}
+        self._outputs = outputs
+        self._names: dict[Any, str] = {}
+        self._built: dict[str, TypeSpec] = {}
+        self._uses: dict[str, int] = {}
+        self._recursive: set[str] = set()
+        self._validated: list[_Validated] = []
+
+    def root(self, spec: TypeSpec) -> TypeSpec:
+        """Finish what was built: a schema that stands by itself.
+
+        Raises:
+            TypeError: it is too large, or what stands beside its types is no JSON Schema.
+        """
+        kept = {name for name, uses in self._uses.items() if uses > 1} | self._recursive
+        schema = self._placed(spec.schema, kept)
+        definitions = {
+            name: self._placed(schema, kept)
+            for name, schema in self.definitions.items()
+            if name in kept
+        }
+        if definitions:
+            schema["$defs"] = definitions
+        try:
+            check_size(schema)
+            for validated in self._validated:
+                validated.compile()
+        except ValueError as problem:
+            raise TypeError(str(problem)) from None
+        read_it = spec.read
+
+        def read(value: Any, path: str) -> Any:
+            try:
+                return read_it(value, path)
+            except RecursionError:
+                raise Mismatch(path, "nested too deeply") from None
+
+        return TypeSpec(schema, read if self._recursive else read_it)
+
+    def _placed(self, node: Any, kept: set[str]) -> Any:
+        if isinstance(node, Reference) and node.name not in kept:
+            beside = {key: value for key, value in node.items() if key != "$ref"}
+            node = {**self.definitions[node.name], **beside}
+        if isinstance(node, dict):
+            return {key: self._placed(value, kept) for key, value in node.items()}
+        if isinstance(node, list):
+            return [self._placed(item, kept) for item in node]
+        return node
 
     def spec(self, annotation: Any) -> TypeSpec:
-        """Build for one annotation.
+        """Build for one annotation. Its schema may refer to `definitions`.
 
         Raises:
             TypeError: it is of a kind that has no JSON form here.
         """
-        simple = SCALARS.get(annotation) if _hashable(annotation) else None
-        if simple is not None:
-            return TypeSpec(dict(simple.schema), simple.read)
+        if _hashable(annotation):
+            simple = SCALARS.get(annotation) or TEXTUAL.get(annotation)
+            if simple is not None:
+                return TypeSpec(dict(simple.schema), simple.read)
         origin = typing.get_origin(annotation)
         arguments = typing.get_args(annotation)
         if origin is typing.Annotated:
@@ -63,11 +128,13 @@ class Builder:
             return self._union(arguments)
         if isinstance(annotation, typing.NewType):
             return self.spec(annotation.__supertype__)
+        if isinstance(annotation, typing.TypeVar):
+            return self._variable(annotation)
         if hasattr(annotation, "__value__"):
-            return self.spec(annotation.__value__)
+            return self._alias(annotation, origin, arguments)
         kind = origin or annotation
         if isinstance(kind, type):
-            return self._of_class(kind, arguments)
+            return self._of_class(kind, arguments, annotation)
         raise TypeError(f"{_show_type(annotation)} has no JSON form")
 
     def object(
@@ -89,9 +156,8 @@ class Builder:
             readers[field.name] = spec.read
             if field.default is MISSING:
                 required.append(field.name)
-            elif _has_json_form(field.default):
-                # Beside a $ref, as beside everything else, 2020-12 allows it.
-                properties[field.name] = {**spec.schema, "default": field.default}
+            else:
+                properties[field.name] = _with_default(spec, field.default)
         schema: dict[str, Any] = {"type": "object"}
         if properties:
             schema["properties"] = properties
@@ -99,101 +165,146 @@ class Builder:
             schema["required"] = required
         more = None if extra is MISSING else self.spec(extra)
         schema["additionalProperties"] = False if more is None else more.schema
-        read_more = None if more is None else more.read
+        return _object_spec(schema, readers, more, make)
 
-        def read(value: Any, path: str) -> Any:
-            if type(value) is not dict:
-                raise expected("an object", value, path)
-            members = read_fields(value, path, readers, required, read_more)
-            try:
-                return make(**members)
-            except _REFUSALS as problem:
-                # A class can ask for more than its types say, and its words are for the client.
-                raise Mismatch(path, str(problem) or type(problem).__name__) from problem
+    def _annotated(self, annotation: Any, markers: tuple[Any, ...]) -> TypeSpec:
+        spec = apply_markers(self.spec(annotation), markers, self._validate)
+        if KEYWORD in spec.schema:
+            return TypeSpec(_without_null(spec.schema), spec.read, spec.glance)
+        return spec
 
-        return TypeSpec(schema, read)
-
-    def _annotated(self, annotation: Any, extras: tuple[Any, ...]) -> TypeSpec:
-        spec = self.spec(annotation)
-        more: dict[str, Any] = {}
-        for extra in extras:
-            if isinstance(extra, str):
-                more.setdefault("description", extra)
-            elif isinstance(extra, Header):
-                more[KEYWORD] = extra.name
-        return TypeSpec({**spec.schema, **more}, spec.read) if more else spec
+    def _validate(self, schema: dict[str, Any]) -> Callable[[Any, str], None]:
+        validated = _Validated(schema, self.definitions)
+        self._validated.append(validated)
+        return validated.check
 
     def _union(self, members: tuple[Any, ...]) -> TypeSpec:
         specs = [self.spec(member) for member in members]
         solid = [spec for spec in specs if spec.schema != {"type": "null"}]
+        schema = {"anyOf": [spec.schema for spec in specs]}
+        optional = len(solid) < len(specs)
+        if optional and len(solid) == 1:
+            read_it = solid[0].read
+            return TypeSpec(
+                schema, lambda value, path: None if value is None else read_it(value, path)
+            )
 
         def read(value: Any, path: str) -> Any:
-            if value is None and len(solid) < len(specs):
+            if value is None and optional:
                 return None
             problems = []
             for spec in solid:
                 try:
+                    if spec.glance is not None:
+                        spec.glance(value, path)
                     return spec.read(value, path)
                 except Mismatch as problem:
                     problems.append(problem)
-            if len(problems) == 1:
-                raise problems[0]
-            raise Mismatch(path, "; or ".join(dict.fromkeys(p.reason for p in problems)))
+            # Where all but one say that it is of another kind, that one is what was meant.
+            closest = [problem for problem in problems if problem.path != path]
+            if len(closest) == 1:
+                raise closest[0]
+            raise Mismatch(path, "; or ".join(dict.fromkeys(_alone(p, path) for p in problems)))
 
-        return TypeSpec({"anyOf": [spec.schema for spec in specs]}, read)
+        return TypeSpec(schema, read)
 
-    def _of_class(self, kind: type, arguments: tuple[Any, ...]) -> TypeSpec:
+    def _variable(self, variable: typing.TypeVar) -> TypeSpec:
+        if variable.__constraints__:
+            return self._union(variable.__constraints__)
+        return self.spec(Any if variable.__bound__ is None else variable.__bound__)
+
+    def _alias(self, alias: Any, origin: Any, arguments: tuple[Any, ...]) -> TypeSpec:
+        """Build for what ``type X = ...`` made, which may contain itself."""
+        value = alias.__value__
+        if origin is not None and getattr(value, "__parameters__", None):
+            value = value[arguments]
+        name = str(getattr(origin or alias, "__name__", "Alias"))
+        spec = self._named(alias, name, lambda: self.spec(value))
+        if isinstance(spec.schema, Reference):
+            self._uses[spec.schema.name] -= 1
+            if spec.schema.name not in self._recursive:
+                return self._built[spec.schema.name]
+        return spec
+
+    def _of_class(self, kind: type, arguments: tuple[Any, ...], annotation: Any) -> TypeSpec:
         if issubclass(kind, enum.Enum):
             return _choices(
                 [member.value for member in kind],
                 {_exact(member.value): member for member in kind},
             )
+        if issubclass(kind, protocol.Value):
+            return _protocol_value(kind)
         if issubclass(kind, tuple) and not hasattr(kind, "_fields"):
             return self._tuple(arguments)
         if issubclass(kind, collections.abc.Mapping) and not typing.is_typeddict(kind):
             return self._mapping(arguments)
         if kind in _ARRAYS:
             return self._array(arguments[0] if arguments else Any, _ARRAYS[kind])
-        fields = fields_of(kind)
+        try:
+            fields = members_of(kind) if self._outputs else fields_of(kind)
+        except (NameError, ValueError) as problem:
+            raise TypeError(f"{_show_type(kind)}: {problem}") from problem
         if fields is None:
             raise TypeError(f"{_show_type(kind)} has no JSON form")
-        return self._named(kind, fields)
-
-    def _named(self, kind: type, fields: Sequence[Field]) -> TypeSpec:
-        if kind in self._open:
-            # A class inside itself: refer to the definition that is being built.
-            self._recursive.add(kind)
-            return TypeSpec(
-                {"$ref": f"#/$defs/{self._open[kind]}"},
-                lambda value, path: self._specs[kind].read(value, path),
-            )
         name = kind.__name__
-        while name in self.definitions or name in self._open.values():
-            name += "_"
-        self._open[kind] = name
-        spec = self.object(fields, kind)
-        if kind in self._recursive:
-            self._specs[kind] = spec
-            self.definitions[name] = spec.schema
-            return TypeSpec({"$ref": f"#/$defs/{name}"}, spec.read)
-        del self._open[kind]
-        return spec
+        if arguments:
+            filled = dict(zip(kind.__parameters__, arguments, strict=True))  # type: ignore[attr-defined]
+            fields = [_filled(field, filled) for field in fields]
+            name = f"{name}_{'_'.join(map(_show_type, arguments))}"
+        return self._named(annotation, name, lambda: self.object(fields, kind))
+
+    def _named(self, key: Any, name: str, build: Callable[[], TypeSpec]) -> TypeSpec:
+        """Build once what has a name, and refer to it."""
+        key = key if _hashable(key) else repr(key)
+        known = self._names.get(key)
+        if known is None:
+            name = re.sub(r"\W+", "_", name).strip("_")
+            while name in self._uses:
+                name += "_"
+            self._names[key] = name
+            self._uses[name] = 1
+            made = self._built[name] = build()
+            self.definitions[name] = made.schema
+            return TypeSpec(Reference(name), made.read, made.glance)
+        self._uses[known] += 1
+        spec = self._built.get(known)
+        if spec is not None:
+            return TypeSpec(Reference(known), spec.read, spec.glance)
+        # Inside itself: its reader is not there yet.
+        self._recursive.add(known)
+
+        def glance(value: Any, path: str) -> None:
+            if (found := self._built[known].glance) is not None:
+                found(value, path)
+
+        return TypeSpec(
+            Reference(known), lambda value, path: self._built[known].read(value, path), glance
+        )
 
     def _array(self, item: Any, make: Callable[[list[Any]], Any]) -> TypeSpec:
         spec = self.spec(item)
         schema: dict[str, Any] = {"type": "array", "items": spec.schema}
-        if make in (set, frozenset):
+        unique = make in (set, frozenset)
+        if unique:
             schema["uniqueItems"] = True
+        read_item = spec.read
 
         def read(value: Any, path: str) -> Any:
             if type(value) is not list:
                 raise expected("an array", value, path)
-            items = [spec.read(member, f"{path}[{at}]") for at, member in enumerate(value)]
+            try:
+                items = [read_item(member, QUICK) for member in value]
+            except Mismatch:
+                if path is QUICK:
+                    raise
+                items = read_items(value, path, repeat(read_item))
+            if make is list:
+                return items
             try:
                 made = make(items)
             except TypeError:
                 raise Mismatch(path, "holds what cannot be in a set") from None
-            if "uniqueItems" in schema and len(made) != len(items):
+            if unique and len(made) != len(items):
                 raise Mismatch(path, "holds an item twice")
             return made
 
@@ -204,16 +315,18 @@ class Builder:
             return self._array(Any, tuple)
         if len(members) == 2 and members[1] is Ellipsis:
             return self._array(members[0], tuple)
+        if members == ((),):  # what Python 3.10 made of tuple[()]
+            members = ()
         specs = [self.spec(member) for member in members]
         size = len(specs)
+        readers = [spec.read for spec in specs]
 
         def read(value: Any, path: str) -> Any:
             if type(value) is not list or len(value) != size:
                 raise expected(f"an array of {size} items", value, path)
-            return tuple(
-                spec.read(member, f"{path}[{at}]")
-                for at, (spec, member) in enumerate(zip(specs, value, strict=True))
-            )
+            if path is QUICK:
+                return tuple(map(_read_quickly, readers, value))
+            return tuple(read_items(value, path, readers))
 
         schema = {
             "type": "array",
@@ -228,13 +341,146 @@ class Builder:
         if key is not str and key is not Any:
             raise TypeError(f"the keys of a JSON object are strings, not {_show_type(key)}")
         spec = self.spec(item)
+        read_item = spec.read
 
         def read(value: Any, path: str) -> Any:
             if type(value) is not dict:
                 raise expected("an object", value, path)
-            return {name: spec.read(member, under(path, name)) for name, member in value.items()}
+            try:
+                return {name: read_item(member, QUICK) for name, member in value.items()}
+            except Mismatch:
+                if path is QUICK:
+                    raise
+                return read_fields(value, path, {}, (), read_item)
 
         return TypeSpec({"type": "object", "additionalProperties": spec.schema}, read)
+
+
+class _Validated:
+    """A check of a schema that says more than the readers know."""
+
+    def __init__(self, schema: dict[str, Any], definitions: dict[str, Any]) -> None:
+        self._schema = schema
+        self._definitions = definitions
+        self._validator: Validator | None = None
+
+    def compile(self) -> Validator:
+        if self._validator is None:
+            self._validator = Validator({**self._schema, "$defs": self._definitions})
+        return self._validator
+
+    def check(self, value: Any, path: str) -> None:
+        try:
+            self.compile().check(value)
+        except Mismatch as problem:
+            raise problem.below(path) from None
+
+
+def _object_spec(
+    schema: dict[str, Any],
+    readers: Mapping[str, Reader],
+    more: TypeSpec | None,
+    make: Callable[..., Any],
+) -> TypeSpec:
+    required: list[str] = schema.get("required", [])
+    needed = frozenset(required)
+    read_more = None if more is None else more.read
+    # What is one of a few values tells which of several classes is meant.
+    properties = schema.get("properties", {})
+    tags = [name for name in readers if "enum" in properties[name]]
+
+    def read(value: Any, path: str) -> Any:
+        if type(value) is not dict:
+            raise expected("an object", value, path)
+        members: dict[str, Any] | None
+        try:
+            if read_more is None:
+                members = {name: readers[name](item, QUICK) for name, item in value.items()}
+            else:
+                get = readers.get
+                members = {name: get(name, read_more)(item, QUICK) for name, item in value.items()}
+        except (KeyError, Mismatch):
+            members = None
+        if members is None or not needed <= members.keys():
+            if path is QUICK:
+                raise Mismatch(path, "does not fit")
+            members = read_fields(value, path, readers, required, read_more)
+        if make is dict:
+            return members
+        try:
+            return make(**members)
+        except _REFUSALS as problem:
+            # A class can ask for more than its types say, and its words are for the client.
+            raise Mismatch(path, str(problem) or type(problem).__name__) from problem
+
+    def glance(value: Any, path: str) -> None:
+        if type(value) is not dict:
+            raise expected("an object", value, path)
+        for name in tags:
+            if name in value:
+                readers[name](value[name], path if path is QUICK else under(path, name))
+        for name in required:
+            if name not in value:
+                raise Mismatch(under(path, name), "missing")
+        if read_more is None:
+            for name in value:
+                if name not in readers:
+                    raise Mismatch(under(path, name), "unexpected")
+
+    return TypeSpec(schema, read, glance)
+
+
+def _read_quickly(read: Reader, value: Any) -> Any:
+    return read(value, QUICK)
+
+
+def _protocol_value(kind: type[protocol.Value]) -> TypeSpec:
+    def read(value: Any, path: str) -> Any:
+        try:
+            return codec.structure(kind, value, at=path)
+        except codec.DecodeError as problem:
+            raise Mismatch(problem.path, problem.reason) from None
+
+    return TypeSpec({"type": "object"}, read)
+
+
+def _with_default(spec: TypeSpec, default: Any) -> dict[str, Any]:
+    """A schema with its default, if that is a value that could have been sent."""
+    if default is None and KEYWORD in spec.schema:
+        return spec.schema
+    try:
+        value = to_json(default, typed=True)
+        codec.encode_json(value)
+        spec.read(value, "")
+    except (codec.EncodeError, TypeError, Mismatch):
+        return spec.schema
+    # Beside a $ref, as beside everything else, 2020-12 allows it.
+    return with_keywords(spec.schema, {"default": value})
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without the null of what is optional: clients look for one simple type under a header."""
+    members = [member for member in schema.get("anyOf", ()) if member != {"type": "null"}]
+    if len(members) != 1:
+        return schema
+    return {**members[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
+
+
+def _filled(field: Field, variables: Mapping[Any, Any]) -> Field:
+    """A field of a generic class, with types for its variables."""
+    annotation = field.annotation
+    if isinstance(annotation, typing.TypeVar):
+        return Field(field.name, variables.get(annotation, annotation), field.default)
+    parameters = getattr(annotation, "__parameters__", ())
+    if not parameters or isinstance(annotation, type):
+        return field
+    filled = annotation[tuple(variables.get(each, each) for each in parameters)]
+    return Field(field.name, filled, field.default)
+
+
+def _alone(problem: Mismatch, path: str) -> str:
+    """The words of a mismatch, with where it is if that is deeper than a path."""
+    return problem.reason if problem.path == path else str(problem)
 
 
 _REFUSALS: Final = (AssertionError, TypeError, ValueError)
@@ -262,7 +508,12 @@ def _choices(values: Sequence[Any], by_exact: Mapping[Any, Any]) -> TypeSpec:
             return by_exact[_exact(value)]
         raise expected(f"one of {text}", value, path)
 
-    return TypeSpec({"enum": listed}, read)
+    kinds = {_CHOICE_TYPES.get(type(value)) for value in listed}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return TypeSpec({"enum": listed} if kind is None else {"type": kind, "enum": listed}, read)
+
+
+_CHOICE_TYPES: Final = {str: "string", int: "integer", bool: "boolean"}
 
 
 def _plain(value: str | float) -> str | float:

@@ -26,10 +26,12 @@ from mcp_trio.server.core import (
 )
 from mcp_trio.server.entries import describe_function, entry, function_name
 from mcp_trio.server.handlers import Handler, handler_of
+from mcp_trio.server.outputs import Output, output_of
 from mcp_trio.server.param_headers import Paths, header_paths, mirrored_values
 from mcp_trio.server.raw_schema import raw_spec
 from mcp_trio.server.readers import Mismatch, TypeSpec
 from mcp_trio.server.schema import Builder
+from mcp_trio.server.writing import to_json
 from mcp_trio.subscriptions.events import ToolsListChanged
 
 __all__ = ["Tool", "Tools", "input_spec"]
@@ -37,18 +39,27 @@ __all__ = ["Tool", "Tools", "input_spec"]
 logger = logging.getLogger("mcp_trio.server")
 
 _TEXT_RESULT: Final = b'{"content":[{"type":"text","text":%b}],"resultType":"complete",%b}'
+_STRUCTURED_RESULT: Final = (
+    b'{"content":[{"type":"text","text":%b}],"structuredContent":%b,"resultType":"complete",%b}'
+)
 _USUAL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
 
 
 @attrs.frozen
 class Tool:
-    """A registered tool: how it is listed, how its arguments are read, and what runs."""
+    """A registered tool: how it is listed, how its arguments are read, and what runs.
+
+    Attributes:
+        headers: the arguments that HTTP clients repeat in headers.
+        output: what it promises about its structured content, if anything.
+    """
 
     name: str
     wire: dict[str, Any]
     read: Callable[[dict[str, Any]], dict[str, Any]]
     handler: Handler
     headers: Paths = attrs.field(factory=dict)
+    output: Output | None = None
 
 
 class Tools:
@@ -72,31 +83,41 @@ class Tools:
         icons: Sequence[types.Icon],
         meta: Mapping[str, Any] | None,
         input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | bool | None = None,
     ) -> None:
         """Register a function; `Server.add_tool` has the contract."""
         handler = handler_of(function)
         name = function_name(function) if name is None else name
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a tool is a string, not {name!r}")
         if not name:
             raise ValueError("a tool needs a name")
         if not _USUAL_NAME.match(name):
             logger.warning("the tool name %r is unusual; clients may refuse it", name)
-        if input_schema is None:
-            spec = input_spec(name, handler)
-        else:
-            spec = raw_spec(input_schema, handler.shape)
-        headers = header_paths(spec.schema)
-        wire = entry(
-            {"name": name},
-            title=title,
-            description=describe_function(function) if description is None else description,
-            inputSchema=spec.schema,
-            annotations=annotations,
-            icons=icons,
-            meta=meta,
-        )
-        codec.encode_json(wire)  # what cannot be listed is found here, not by a client
+        try:
+            if input_schema is None:
+                spec = input_spec(handler)
+            else:
+                spec = raw_spec(input_schema, handler.shape)
+            headers = header_paths(spec.schema)
+            output = output_of(function, output_schema)
+            wire = entry(
+                {"name": name},
+                title=title,
+                description=describe_function(function) if description is None else description,
+                inputSchema=spec.schema,
+                outputSchema=None if output is None else output.schema,
+                annotations=annotations,
+                icons=icons,
+                meta=meta,
+            )
+            _check_entry(wire, annotations)
+        except TypeError as problem:
+            raise TypeError(f"{name}: {problem}") from problem
         read = spec.read
-        self.registry.add(name, Tool(name, wire, lambda values: read(values, ""), handler, headers))
+        self.registry.add(
+            name, Tool(name, wire, lambda values: read(values, ""), handler, headers, output)
+        )
 
     def mirrored(self, params: Mapping[str, Any]) -> dict[str, object]:
         """What the headers of a `tools/call` have to say about its arguments."""
@@ -119,21 +140,31 @@ class Tools:
             wrong = contents.tool_error(f"Invalid arguments for {name}: {problem}")
             return jsonrpc.result_reply(call.request_id, self._core.complete(wrong))  # noqa: ASYNC910
         result = await self._run(tool, keywords, call)
-        if isinstance(result, str):
-            return self._text_reply(call.request_id, result)
+        if isinstance(result, bytes):
+            return encoded_reply(call.request_id, result)
         return jsonrpc.result_reply(call.request_id, self._core.complete(result))
 
-    def _text_reply(self, request_id: jsonrpc.RequestId, text: str) -> jsonrpc.Reply:
+    def _encode_text(self, text: str) -> dict[str, Any] | bytes:
         # What most tools return, so it is written at once. The other way says what is wrong.
-        core = self._core
         try:
-            result = _TEXT_RESULT % (codec.encode_json(text), core.encoded_meta)
+            return _TEXT_RESULT % (codec.encode_json(text), self._core.encoded_meta)
         except codec.EncodeError:
-            return jsonrpc.result_reply(request_id, core.complete(contents.tool_result(text)))
-        return encoded_reply(request_id, result)
+            return contents.tool_result(text)
 
-    async def _run(self, tool: Tool, keywords: dict[str, Any], call: Call) -> dict[str, Any] | str:
-        """Run a tool; returns its result, or its text where that is all."""
+    def _encode_structured(self, tool: Tool, value: Any) -> bytes:
+        """A value, once as it is and once as text for clients that look at the blocks only."""
+        output = tool.output
+        structured = to_json(value) if output is None else output.to_json(value)
+        encoded = codec.encode_json(structured)
+        if output is not None:
+            output.check(structured)
+        text = codec.encode_json(encoded.decode())
+        return _STRUCTURED_RESULT % (text, encoded, self._core.encoded_meta)
+
+    async def _run(
+        self, tool: Tool, keywords: dict[str, Any], call: Call
+    ) -> dict[str, Any] | bytes:
+        """Run a tool; returns its result, or all of it that is sent."""
         try:
             value = await run_handler(tool.handler, keywords, call, self._core)
         except errors.ErrorResponse:
@@ -148,28 +179,56 @@ class Tools:
                 raise cause from problem
             logger.error("the tool %r failed", tool.name, exc_info=problem)
             return contents.tool_error(failures.describe(cause))  # noqa: ASYNC910
-        if type(value) is str:
-            return value
         if type(value) is Asked:
             return value.wire
         try:
-            return contents.tool_result(value)
+            return self._result(tool, value)
+        except errors.InternalError as problem:
+            logger.error("the tool %r: %s", tool.name, problem)
+            raise
         except codec.EncodeError as problem:
             logger.error("the tool %r returned what JSON cannot hold: %s", tool.name, problem)
             raise errors.InternalError(f"the result cannot be sent as JSON: {problem}") from None
 
+    def _result(self, tool: Tool, value: Any) -> dict[str, Any] | bytes:
+        output = tool.output
+        if isinstance(value, types.CallToolResult):
+            result = contents.tool_result(value)
+            if output is not None and not value.is_error:
+                structured = result.get("structuredContent")
+                codec.encode_json(structured)
+                output.check(structured)
+            return result
+        if output is not None:
+            return self._encode_structured(tool, value)
+        if type(value) is str:
+            return self._encode_text(value)
+        if contents.is_content(value):
+            return contents.tool_result(value)
+        return self._encode_structured(tool, value)
 
-def input_spec(name: str, handler: Handler) -> TypeSpec:
+
+def input_spec(handler: Handler) -> TypeSpec:
     """The schema of a handler's arguments, and what reads them into keywords.
 
     Raises:
         TypeError: a parameter has a type without a JSON form.
     """
     builder = Builder()
+    return builder.root(builder.object(handler.shape.fields, dict, handler.shape.extra))
+
+
+def _check_entry(wire: dict[str, Any], annotations: Any) -> None:
+    """Find here what cannot be listed, not at a client's.
+
+    Raises:
+        TypeError: something is of another type than the protocol has for it.
+        codec.EncodeError: JSON cannot hold it.
+    """
+    if not isinstance(annotations, types.ToolAnnotations | None):
+        raise TypeError(f"annotations are ToolAnnotations, not {annotations!r}")
     try:
-        spec = builder.object(handler.shape.fields, dict, handler.shape.extra)
-    except TypeError as problem:
-        raise TypeError(f"{name}: {problem}") from problem
-    if builder.definitions:
-        return TypeSpec({**spec.schema, "$defs": builder.definitions}, spec.read)
-    return spec
+        codec.structure(types.Tool, wire)
+    except codec.DecodeError as problem:
+        raise TypeError(str(problem)) from None
+    codec.encode_json(wire)

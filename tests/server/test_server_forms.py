@@ -54,7 +54,7 @@ def test_a_class_is_a_form_with_its_fields() -> None:
             "name": {"type": "string", "description": "in full"},
             "age": {"type": "integer", "default": 3},
             "height": {"type": "number"},
-            "color": {"type": "string", "enum": ["r", "b"]},
+            "color": {"type": "string", "enum": ["r", "b"], "default": "r"},
             "hobbies": {"type": "array", "items": {"type": "string", "enum": ["chess", "tennis"]}},
         },
         "required": ["name"],

@@ -171,14 +171,14 @@ async def test_an_answer_ahead_of_the_question_counts(greeter: Server) -> None:
         ({"user_name": {}}, "params.inputResponses.user_name.action: one of accept"),
         ({"user_name": {"action": "maybe"}}, "params.inputResponses.user_name.action"),
         ({"user_name": {"action": []}}, "params.inputResponses.user_name.action"),
-        ({"user_name": {"action": "accept"}}, "params.inputResponses.user_name.content: name"),
+        ({"user_name": {"action": "accept"}}, "params.inputResponses.user_name.content.name"),
         (
             {"user_name": {"action": "accept", "content": 5}},
             "params.inputResponses.user_name.content: an object",
         ),
         (
             {"user_name": yes(name=5)},
-            "params.inputResponses.user_name.content: name: expected a string, got 5",
+            "params.inputResponses.user_name.content.name: expected a string, got 5",
         ),
     ],
 )

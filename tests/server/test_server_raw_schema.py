@@ -12,7 +12,7 @@ from server_kit import call, result_of, text_of
 from mcp_trio import Server
 from mcp_trio.server import Header
 from mcp_trio.server.param_headers import header_paths
-from mcp_trio.server.raw_schema import MAX_DEPTH, MAX_SIZE
+from mcp_trio.server.validation import MAX_SCHEMA_DEPTH, MAX_SCHEMA_SIZE
 
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -51,9 +51,9 @@ async def test_a_schema_is_listed_as_it_is() -> None:
     [
         ({"at": [1, "x"], "how": "a"}, "[1, 'x']"),
         ({"at": ["x"]}, "Invalid arguments for some: at[0]: "),
-        ({"how": "a"}, 'Invalid arguments for some: "at" is a required property'),
-        ({"at": [], "how": "b"}, 'Invalid arguments for some: "name" is a required property'),
-        ({"at": [], "else": 1}, "Invalid arguments for some: Additional properties"),
+        ({"how": "a"}, 'Invalid arguments for some: at: missing'),
+        ({"at": [], "how": "b"}, 'Invalid arguments for some: name: missing'),
+        ({"at": [], "else": 1}, "Invalid arguments for some: else: unexpected"),
     ],
 )
 async def test_arguments_are_checked_by_it(arguments: dict[str, Any], text: str) -> None:
@@ -77,12 +77,12 @@ def deep(levels: int) -> dict[str, Any]:
     [
         ({"type": "array"}, "object"),
         ({}, "object"),
-        ({"type": "object", "required": 5}, "not a schema"),
+        ({"type": "object", "required": 5}, "not a JSON Schema"),
         ({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}, "none is"),
         ({"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}, "none is"),
-        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "not a schema"),
-        ({"type": "object", "title": "x" * MAX_SIZE}, "bytes"),
-        (deep(MAX_DEPTH), "deep"),
+        ({"type": "object", "properties": {"a": {"pattern": "("}}}, "not a JSON Schema"),
+        ({"type": "object", "title": "x" * MAX_SCHEMA_SIZE}, "bytes"),
+        (deep(MAX_SCHEMA_DEPTH), "deep"),
         ({"type": "object", "title": float("nan")}, "nan"),
     ],
 )

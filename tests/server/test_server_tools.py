@@ -6,6 +6,7 @@ import enum
 import functools
 import logging
 import threading
+from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
@@ -87,9 +88,9 @@ async def test_the_call_form(server: Server) -> None:
 
 
 def test_what_cannot_be_registered(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    def tool(path: bytes) -> None: ...
+    def tool(path: Path) -> None: ...
 
-    with pytest.raises(TypeError, match="tool: bytes has no JSON form"):
+    with pytest.raises(TypeError, match="tool: Path has no JSON form"):
         server.add_tool(tool)
     with pytest.raises(TypeError, match="pass name="):
         server.add_tool(lambda: "")
