@@ -169,7 +169,6 @@ def endless() -> Iterator[str]:
         ),
         (types.Completion(values=["a"] * 200, has_more=False), {"count": 100, "hasMore": True}),
     ],
-    ids=str,
 )
 async def test_at_most_a_hundred(server: Server, returned: Any, expected: dict[str, Any]) -> None:
     """More are cut off, and the client is told."""
