@@ -119,6 +119,7 @@ class HttpExchange(Exchange):
         self._lock = _UNUSED
         self._open = False
         self._finished = False
+        self._idle = False  # a stream is open, not finished, and nobody writes or waits for it
 
     async def send(self, frame: bytes) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write a notification, and open the stream if this is the first.
@@ -143,41 +144,37 @@ class HttpExchange(Exchange):
             self.last_write = trio.current_time()
             await self._response.write(sse.encode_event(frame))
         finally:
-            self._lock.release()
+            self._give_back_turn()
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         """Write a notification if the stream is open and idle, and needs no waiting."""
         # Called for each listener of each event, so one function and nothing that can be spared.
-        if self._finished or not self._open or self._lock.locked():
+        if not self._idle or not self._response.write_nowait(b"data: %b\n\n" % frame):
             return False
-        if not self._response.write_nowait(b"data: %b\n\n" % frame):
-            return False
-        self.last_write = trio.current_time()
+        self.last_write = trio.current_time() if now is None else now
         return True
 
     async def keep_alive(self) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write a comment, unless a write is under way or the stream has ended."""
         self.last_write = trio.current_time()
-        if self._open and not self._finished and not self._lock.locked():
+        if self._idle:
             await self._take_turn()
             try:
                 await self._response.write(_COMMENT)
             finally:
-                self._lock.release()
+                self._give_back_turn()
 
     def keep_alive_nowait(self) -> bool:
         """Write a comment if that needs no waiting; whether it was written."""
         self.last_write = trio.current_time()
-        if self._finished or not self._open or self._lock.locked():
-            return False
-        return self._response.write_nowait(_COMMENT)
+        return self._idle and self._response.write_nowait(_COMMENT)
 
     async def finish(self, reply: jsonrpc.Reply) -> None:  # noqa: ASYNC910 (as the writer does)
         """Write the response and end the exchange."""
         if self._lock.locked():
             async with self._lock:
                 pass
-        self._finished = True  # from here on nobody else writes
+        self._finished, self._idle = True, False  # from here on nobody else writes
         status = status_of(reply)
         if self._open or (status == 200 and not self._accepts.json):
             if not self._open:
@@ -206,3 +203,8 @@ class HttpExchange(Exchange):
             self._lock.acquire_nowait()
         except trio.WouldBlock:
             await self._lock.acquire()
+        self._idle = False
+
+    def _give_back_turn(self) -> None:
+        self._lock.release()
+        self._idle = self._open and not self._finished and not self._lock.locked()

@@ -76,16 +76,13 @@ def event_template(event: Event) -> Template:
         ValueError: its method belongs to the protocol itself.
         TypeError: it has no form of its own on the wire.
     """
-    template = _LIST_TEMPLATES.get(type(event))
+    # Called for each listener.
+    template = _LIST_TEMPLATES.get(type(event)) or getattr(event, "_template", None)
+    if template is None and isinstance(event, ResourceUpdated | ExtensionEvent):
+        template = _encode(event)
+        object.__setattr__(event, "_template", template)  # its place is there for this module
     if template is not None:
         return template
-    if isinstance(event, ResourceUpdated | ExtensionEvent):
-        try:
-            return event._template  # noqa: SLF001 (its place is there for this module)
-        except AttributeError:
-            template = _encode(event)
-            object.__setattr__(event, "_template", template)
-            return template
     raise TypeError(f"{type(event).__name__} has no form on the wire")
 
 

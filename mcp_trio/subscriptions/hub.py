@@ -210,10 +210,11 @@ class Hub(SubscriptionSource):
     def _put(self, listeners: Collection[Listener], event: CoreEvent) -> PublishReport:
         if not listeners:
             return NOBODY
-        key, entry = event.key, (event, trio.current_time())
+        now = trio.current_time()  # read once: for a thousand listeners it would take a while
+        key, entry = event.key, (event, now)
         delivered = buffered = coalesced = 0
         for listener in tuple(listeners):  # who writes may do anything, also end a listener
-            if listener.offer(event):
+            if listener.offer(event, now):
                 delivered += 1
             elif not listener.put(key, entry):
                 coalesced += 1
@@ -243,14 +244,15 @@ class Hub(SubscriptionSource):
         event: ResourceUpdated,
     ) -> PublishReport:
         """Tell those who subscribed above; each once, for the nearest of its URIs."""
-        key, entry = event.key, (event, trio.current_time())
+        now = trio.current_time()
+        key, entry = event.key, (event, now)
         delivered = buffered = coalesced = 0
         for base, listeners in above:
-            for listener in listeners:
+            for listener in tuple(listeners):
                 if listener in told:
                     continue
                 told.add(listener)
-                if listener.offer(event):
+                if listener.offer(event, now):
                     delivered += 1
                 elif not listener.put_sub_resource(key, entry, base, self._max_sub_resources):
                     coalesced += 1
@@ -276,12 +278,13 @@ class Hub(SubscriptionSource):
         listeners = list(self._selected(event))
         if not listeners:
             return NOBODY
-        entry = (event, trio.current_time())
+        now = trio.current_time()
+        entry = (event, now)
         counts = dict.fromkeys(Outcome, 0)
         delivered = woken = 0
         key = event.key
         for listener in listeners:
-            if listener.offer(event):
+            if listener.offer(event, now):
                 delivered += 1
                 continue
             outcome = self._put_extension(listener, key, entry)

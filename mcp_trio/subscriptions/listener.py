@@ -40,7 +40,7 @@ class Listener(Mailbox, SourceHandle):
         self._accepted = accepted
         self._end: End | None = None
         self._task: trio.lowlevel.Task | None = None
-        self._write: Callable[[Event], bool] = _not_yet
+        self._write: Callable[[Event, float], bool] = _not_yet
         self._pulling = False
         self._closed = False
         self.last_pull: float | None = None
@@ -60,18 +60,18 @@ class Listener(Mailbox, SourceHandle):
         """Whether its task waits for the next event."""
         return self._task is not None
 
-    def write_through(self, write: Callable[[Event], bool]) -> None:
+    def write_through(self, write: Callable[[Event, float], bool]) -> None:
         """See `SourceHandle.write_through`."""
         self._write = write
 
-    def offer(self, event: Event) -> bool:
-        """Write an event in the publisher's own turn; whether that could be done.
+    def offer(self, event: Event, now: float) -> bool:
+        """Write an event in the publisher's own turn, which is now; whether that could be done.
 
         Only while the task waits in `receive`: then what was written before is through, nothing
         is queued, and neither an end nor a cancel has come. (Trio takes a task out of its wait
         in the moment in which its scope is cancelled.)
         """
-        return self._task is not None and self._write(event)
+        return self._task is not None and self._write(event, now)
 
     def wake(self) -> bool:
         """Resume the task that waits in `receive`; whether one did.
@@ -138,7 +138,7 @@ class Listener(Mailbox, SourceHandle):
         )
 
 
-def _not_yet(_: Event) -> bool:
+def _not_yet(_: Event, __: float) -> bool:
     return False
 
 

@@ -131,16 +131,17 @@ class SourceHandle(abc.ABC):
         """
         return False
 
-    def write_through(self, write: Callable[[Event], bool]) -> None:  # noqa: B027
+    def write_through(self, write: Callable[[Event, float], bool]) -> None:  # noqa: B027
         """Take note of a way to the client that needs no task to be woken up; may be ignored.
 
         Called once, when the subscription has been acknowledged.
 
         Args:
-            write: writes an event that the accepted filter matches, and returns whether it did.
-                It may be called, in the thread of the `trio.run`, while a `receive` waits and
-                nothing is queued, and at no other time. What it did not write is to be returned
-                by that `receive`. It never waits and never raises.
+            write: writes an event that the accepted filter matches, given the `trio.current_time`
+                as well, and returns whether it did. It may be called, in the thread of the
+                `trio.run`, while a `receive` waits and nothing is queued, and at no other time.
+                What it did not write is to be returned by that `receive`. It never waits and
+                never raises.
         """
 
     @abc.abstractmethod

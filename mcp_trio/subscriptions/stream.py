@@ -59,7 +59,7 @@ class FrameWriter(Protocol):
     async def send(self, frame: bytes) -> None:
         """Write one whole message; returns when it was handed on."""
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         """Write one whole message if that needs no waiting; whether it was written."""
 
 
@@ -297,20 +297,16 @@ class OpenSubscription:
 
     def _writer(
         self, encoded_id: bytes, exchange: FrameWriter, expires_at: float
-    ) -> Callable[[Event], bool]:
+    ) -> Callable[[Event, float], bool]:
         """What a source may write with while its `receive` waits; see `write_through`."""
-        send_nowait, expires = exchange.send_nowait, expires_at != math.inf
+        send_nowait = exchange.send_nowait
 
-        def write(event: Event) -> bool:
-            if (
-                self._lost
-                or self._gate is not None
-                or (expires and expires_at <= trio.current_time())
-            ):
-                return False  # the task has more to do than to write
+        def write(event: Event, now: float) -> bool:
+            if self._handle is None or self._lost or self._gate is not None or expires_at <= now:
+                return False  # it is over, or the task has more to do than to write
             try:
                 prefix, suffix = frames.event_template(event)
-                written = send_nowait(prefix + encoded_id + suffix)
+                written = send_nowait(prefix + encoded_id + suffix, now)
             except Exception:
                 logger.exception("an event could not be written at once")
                 return False

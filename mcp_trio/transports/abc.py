@@ -90,8 +90,14 @@ class Exchange(abc.ABC):
             trio.BrokenResourceError: the peer has gone.
         """
 
-    def send_nowait(self, frame: bytes) -> bool:
-        """Write one notification at once if that needs no waiting; whether it was written."""
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
+        """Write one notification at once if that needs no waiting; whether it was written.
+
+        Args:
+            frame: as for `send`.
+            now: `trio.current_time`, of who has read it already: to read it takes longer than
+                much else here, and a publisher writes to thousands.
+        """
         return False
 
     def release(self) -> None:  # noqa: B027

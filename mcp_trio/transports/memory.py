@@ -139,7 +139,7 @@ class _MemoryExchange(abc.Exchange):
         else:
             await self.frames.send(frame)
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         if self.over:
             return False
         try:

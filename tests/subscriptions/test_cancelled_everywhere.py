@@ -73,7 +73,7 @@ class SlowWire:
         self.writing = 0
         self.room = False
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         assert not self.writing
         if self.room:
             self.frames.append(json.loads(frame))

@@ -98,7 +98,7 @@ class Listener:
     writing: bool = False
     control: list[OpenSubscription] = attrs.field(factory=list)
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         """The publisher's own way; there is room, or there is not."""
         assert self.acknowledged
         assert not self.gone

@@ -64,7 +64,7 @@ class Wire:
             raise self.fail
         self.frames.append(json.loads(frame))
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         return False
 
     def unblock(self) -> None:

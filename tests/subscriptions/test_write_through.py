@@ -37,7 +37,7 @@ class Wire:
     control: list[OpenSubscription] = attrs.field(factory=list)
     result: dict[str, Any] | None = None
 
-    def send_nowait(self, frame: bytes) -> bool:
+    def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         if self.fail is not None:
             raise self.fail
         if self.room:
