@@ -1,6 +1,7 @@
 """The publisher's own way to an idle listener, without its task."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -19,7 +20,12 @@ from mcp_trio.subscriptions.events import (
 )
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.subscriptions.hub import Hub
-from mcp_trio.subscriptions.source import SubscriptionContext
+from mcp_trio.subscriptions.source import (
+    CloseReason,
+    SourceHandle,
+    SubscriptionContext,
+    SubscriptionSource,
+)
 from mcp_trio.subscriptions.stream import OpenSubscription, run_subscription
 
 WANTED = SubscriptionFilter(True, True, False, ("note://a",), (), {"x": 1})
@@ -33,6 +39,7 @@ class Wire:
     fail: Exception | None = None
     on_write: Any = None
     at_once: list[str] = attrs.field(factory=list)
+    moments: list[float | None] = attrs.field(factory=list)
     by_task: list[str] = attrs.field(factory=list)
     control: list[OpenSubscription] = attrs.field(factory=list)
     result: dict[str, Any] | None = None
@@ -42,6 +49,7 @@ class Wire:
             raise self.fail
         if self.room:
             self.at_once.append(name(frame))
+            self.moments.append(now)
             if self.on_write is not None:
                 self.on_write()
         return self.room
@@ -60,7 +68,11 @@ def name(frame: bytes) -> str:
 
 
 async def listen(
-    nursery: trio.Nursery, hub: Hub, wire: Wire, *, expires_at: float = float("inf")
+    nursery: trio.Nursery,
+    source: SubscriptionSource,
+    wire: Wire,
+    *,
+    expires_at: float = float("inf"),
 ) -> trio.CancelScope:
     scope = trio.CancelScope()
 
@@ -69,7 +81,7 @@ async def listen(
             wire.result = await run_subscription(
                 request_id=7,
                 wanted=WANTED,
-                source=hub,
+                source=source,
                 context=SubscriptionContext(7, expires_at=expires_at),
                 exchange=wire,
                 extension_fields={"x"},
@@ -213,3 +225,98 @@ async def test_a_loss_is_told_before_anything_goes_straight_through(
     hub.publish(ToolsListChanged())
     assert wire.at_once == ["tools/list_changed"]
     hub.close()
+
+
+async def test_one_that_ends_while_others_are_written_to_hears_no_more(
+    nursery: trio.Nursery,
+) -> None:
+    """S-65: whoever listens above the URI may go while the ones before it are written to."""
+    hub, first, second = Hub(sub_resources=True), Wire(), Wire()
+    await listen(nursery, hub, first)
+    await listen(nursery, hub, second)
+
+    def end_both() -> None:
+        for wire in (first, second):
+            wire.control[0].end("revoked")
+
+    first.on_write = end_both
+    report = hub.publish(ResourceUpdated("note://a/b"))
+    assert (report.matched, report.delivered, report.buffered) == (2, 1, 1)
+    await trio.testing.wait_all_tasks_blocked()
+    # It was published before the end, so it comes before the result.
+    assert (first.at_once, first.by_task) == (["note://a/b"], [])
+    assert (second.at_once, second.by_task) == ([], ["note://a/b"])
+    assert first.result is not None
+    assert second.result is not None
+
+
+async def test_the_clock_is_read_once_a_publication(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-65: all listeners are told the same moment, also those whose credentials expire."""
+    hub, wires = Hub(sub_resources=True), [Wire() for _ in range(5)]
+    for wire in wires:
+        await listen(nursery, hub, wire, expires_at=trio.current_time() + 100)
+    now, reads = trio.current_time(), 0
+
+    def current_time() -> float:
+        nonlocal reads
+        reads += 1
+        return now
+
+    for event in (ToolsListChanged(), ExtensionEvent("notifications/data", {}, {"x": 1})):
+        reads = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(trio, "current_time", current_time)
+            assert hub.publish(event).delivered == 5
+        assert reads == 1
+    assert all(wire.moments == [now, now] for wire in wires)
+    hub.close()
+
+
+class Hoarder(SourceHandle, SubscriptionSource):
+    """Keeps what it may write with for longer than it should."""
+
+    def __init__(self) -> None:
+        self.write: Callable[[Event, float], bool] | None = None
+        self.ended = trio.Event()
+        self.wrote_in_close: bool | None = None
+
+    @property
+    def accepted(self) -> SubscriptionFilter:
+        return WANTED
+
+    async def open(self, wanted: SubscriptionFilter, context: SubscriptionContext) -> SourceHandle:
+        await trio.lowlevel.checkpoint()
+        return self
+
+    def write_through(self, write: Callable[[Event, float], bool]) -> None:
+        self.write = write
+
+    async def receive(self) -> Event:
+        await self.ended.wait()
+        raise trio.EndOfChannel
+
+    async def aclose(self, reason: CloseReason) -> None:
+        await trio.lowlevel.checkpoint()
+        assert self.write is not None
+        self.wrote_in_close = self.write(ToolsListChanged(), trio.current_time())
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+async def test_a_source_that_is_closed_writes_nothing_more(
+    nursery: trio.Nursery, cancel: bool
+) -> None:
+    """S-28, S-33: whoever may write is not trusted to know when it is over."""
+    source, wire = Hoarder(), Wire()
+    scope = await listen(nursery, source, wire)
+    assert source.write is not None
+    assert source.write(ToolsListChanged(), trio.current_time())
+    if cancel:
+        scope.cancel()
+    source.ended.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert source.wrote_in_close is False
+    assert not source.write(PromptsListChanged(), trio.current_time())
+    assert wire.at_once == ["tools/list_changed"]
+    assert (wire.result is None) is cancel
