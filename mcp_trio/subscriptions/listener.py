@@ -85,15 +85,19 @@ class Listener(Mailbox, SourceHandle):
         trio.lowlevel.reschedule(task)
         return True
 
-    async def receive(self) -> Event:
-        """See `SourceHandle.receive`. A second call at the same time is an error."""
+    async def receive(self) -> Event:  # noqa: ASYNC910 (whoever writes the event yields)
+        """See `SourceHandle.receive`. A second call at the same time is an error.
+
+        What is queued comes without giving other tasks a turn: that would take as long as to
+        write it, and is for the writer to do.
+        """
         if self._pulling:
             raise trio.BusyResourceError("another task waits for the next event already")
         self._pulling = True
         try:
             self.last_pull = trio.current_time()
             if self._head is not None or self._end is not None or self._closed:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint_if_cancelled()
             else:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)

@@ -57,7 +57,10 @@ class FrameWriter(Protocol):
     """What the runner needs of an exchange."""
 
     async def send(self, frame: bytes) -> None:
-        """Write one whole message; returns when it was handed on."""
+        """Write one whole message; returns when it was handed on.
+
+        Other tasks have to get a turn every few messages, though not with each.
+        """
 
     def send_nowait(self, frame: bytes, now: float | None = None) -> bool:
         """Write one whole message if that needs no waiting; whether it was written."""
