@@ -19,6 +19,7 @@ __all__ = [
     "Mismatch",
     "Reader",
     "TypeSpec",
+    "exact_type",
     "expected",
     "read_fields",
     "read_items",
@@ -217,6 +218,19 @@ SCALARS: Final[dict[Any, TypeSpec]] = {
     Any: TypeSpec({}, _read_anything),
     object: TypeSpec({}, _read_anything),
 }
+
+
+_EXACT: Final[Mapping[Reader, type]] = {
+    _read_str: str,
+    _read_bool: bool,
+    _read_int: int,
+    _read_float: float,
+}
+
+
+def exact_type(read: Reader) -> type | None:
+    """The class whose own instances a reader returns as they are; None if there is no such."""
+    return _EXACT.get(read)
 
 
 def under(path: str, name: str) -> str:

@@ -18,25 +18,27 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
 from typing import Any, Final
 
 from mcp_trio import codec
 from mcp_trio import types as protocol
+from mcp_trio.server.composites import (
+    array_spec,
+    choices_spec,
+    mapping_spec,
+    object_spec,
+    protocol_spec,
+    tuple_spec,
+    union_spec,
+)
 from mcp_trio.server.constraints import Reference, apply_markers, with_keywords
 from mcp_trio.server.fields import MISSING, Field, fields_of, members_of
 from mcp_trio.server.param_headers import KEYWORD
 from mcp_trio.server.readers import (
-    QUICK,
     SCALARS,
     Mismatch,
     Reader,
     TypeSpec,
-    expected,
-    read_fields,
-    read_items,
-    show,
-    under,
 )
 from mcp_trio.server.scalars import TEXTUAL
 from mcp_trio.server.validation import Validator, check_size
@@ -123,9 +125,9 @@ class Builder:
         if origin in (typing.Required, typing.NotRequired):
             return self.spec(arguments[0])
         if origin is typing.Literal:
-            return _choices(arguments, dict(zip(map(_exact, arguments), arguments, strict=True)))
+            return choices_spec([(value, value) for value in arguments])
         if origin in (typing.Union, types.UnionType):
-            return self._union(arguments)
+            return union_spec([self.spec(member) for member in arguments])
         if isinstance(annotation, typing.NewType):
             return self.spec(annotation.__supertype__)
         if isinstance(annotation, typing.TypeVar):
@@ -165,7 +167,7 @@ class Builder:
             schema["required"] = required
         more = None if extra is MISSING else self.spec(extra)
         schema["additionalProperties"] = False if more is None else more.schema
-        return _object_spec(schema, readers, more, make)
+        return object_spec(schema, readers, more, make)
 
     def _annotated(self, annotation: Any, markers: tuple[Any, ...]) -> TypeSpec:
         spec = apply_markers(self.spec(annotation), markers, self._validate)
@@ -178,39 +180,9 @@ class Builder:
         self._validated.append(validated)
         return validated.check
 
-    def _union(self, members: tuple[Any, ...]) -> TypeSpec:
-        specs = [self.spec(member) for member in members]
-        solid = [spec for spec in specs if spec.schema != {"type": "null"}]
-        schema = {"anyOf": [spec.schema for spec in specs]}
-        optional = len(solid) < len(specs)
-        if optional and len(solid) == 1:
-            read_it = solid[0].read
-            return TypeSpec(
-                schema, lambda value, path: None if value is None else read_it(value, path)
-            )
-
-        def read(value: Any, path: str) -> Any:
-            if value is None and optional:
-                return None
-            problems = []
-            for spec in solid:
-                try:
-                    if spec.glance is not None:
-                        spec.glance(value, path)
-                    return spec.read(value, path)
-                except Mismatch as problem:
-                    problems.append(problem)
-            # Where all but one say that it is of another kind, that one is what was meant.
-            closest = [problem for problem in problems if problem.path != path]
-            if len(closest) == 1:
-                raise closest[0]
-            raise Mismatch(path, "; or ".join(dict.fromkeys(_alone(p, path) for p in problems)))
-
-        return TypeSpec(schema, read)
-
     def _variable(self, variable: typing.TypeVar) -> TypeSpec:
         if variable.__constraints__:
-            return self._union(variable.__constraints__)
+            return union_spec([self.spec(member) for member in variable.__constraints__])
         return self.spec(Any if variable.__bound__ is None else variable.__bound__)
 
     def _alias(self, alias: Any, origin: Any, arguments: tuple[Any, ...]) -> TypeSpec:
@@ -228,18 +200,15 @@ class Builder:
 
     def _of_class(self, kind: type, arguments: tuple[Any, ...], annotation: Any) -> TypeSpec:
         if issubclass(kind, enum.Enum):
-            return _choices(
-                [member.value for member in kind],
-                {_exact(member.value): member for member in kind},
-            )
+            return choices_spec([(member.value, member) for member in kind])
         if issubclass(kind, protocol.Value):
-            return _protocol_value(kind)
+            return protocol_spec(kind)
         if issubclass(kind, tuple) and not hasattr(kind, "_fields"):
             return self._tuple(arguments)
         if issubclass(kind, collections.abc.Mapping) and not typing.is_typeddict(kind):
             return self._mapping(arguments)
         if kind in _ARRAYS:
-            return self._array(arguments[0] if arguments else Any, _ARRAYS[kind])
+            return array_spec(self.spec(arguments[0] if arguments else Any), _ARRAYS[kind])
         try:
             fields = members_of(kind) if self._outputs else fields_of(kind)
         except (NameError, ValueError) as problem:
@@ -281,79 +250,18 @@ class Builder:
             Reference(known), lambda value, path: self._built[known].read(value, path), glance
         )
 
-    def _array(self, item: Any, make: Callable[[list[Any]], Any]) -> TypeSpec:
-        spec = self.spec(item)
-        schema: dict[str, Any] = {"type": "array", "items": spec.schema}
-        unique = make in (set, frozenset)
-        if unique:
-            schema["uniqueItems"] = True
-        read_item = spec.read
-
-        def read(value: Any, path: str) -> Any:
-            if type(value) is not list:
-                raise expected("an array", value, path)
-            try:
-                items = [read_item(member, QUICK) for member in value]
-            except Mismatch:
-                if path is QUICK:
-                    raise
-                items = read_items(value, path, repeat(read_item))
-            if make is list:
-                return items
-            try:
-                made = make(items)
-            except TypeError:
-                raise Mismatch(path, "holds what cannot be in a set") from None
-            if unique and len(made) != len(items):
-                raise Mismatch(path, "holds an item twice")
-            return made
-
-        return TypeSpec(schema, read)
-
     def _tuple(self, members: tuple[Any, ...]) -> TypeSpec:
         if not members:
-            return self._array(Any, tuple)
+            return array_spec(self.spec(Any), tuple)
         if len(members) == 2 and members[1] is Ellipsis:
-            return self._array(members[0], tuple)
-        if members == ((),):  # what Python 3.10 made of tuple[()]
-            members = ()
-        specs = [self.spec(member) for member in members]
-        size = len(specs)
-        readers = [spec.read for spec in specs]
-
-        def read(value: Any, path: str) -> Any:
-            if type(value) is not list or len(value) != size:
-                raise expected(f"an array of {size} items", value, path)
-            if path is QUICK:
-                return tuple(map(_read_quickly, readers, value))
-            return tuple(read_items(value, path, readers))
-
-        schema = {
-            "type": "array",
-            "prefixItems": [spec.schema for spec in specs],
-            "items": False,
-            "minItems": size,
-        }
-        return TypeSpec(schema, read)
+            return array_spec(self.spec(members[0]), tuple)
+        return tuple_spec([self.spec(member) for member in members])
 
     def _mapping(self, arguments: tuple[Any, ...]) -> TypeSpec:
         key, item = arguments or (str, Any)
         if key is not str and key is not Any:
             raise TypeError(f"the keys of a JSON object are strings, not {_show_type(key)}")
-        spec = self.spec(item)
-        read_item = spec.read
-
-        def read(value: Any, path: str) -> Any:
-            if type(value) is not dict:
-                raise expected("an object", value, path)
-            try:
-                return {name: read_item(member, QUICK) for name, member in value.items()}
-            except Mismatch:
-                if path is QUICK:
-                    raise
-                return read_fields(value, path, {}, (), read_item)
-
-        return TypeSpec({"type": "object", "additionalProperties": spec.schema}, read)
+        return mapping_spec(self.spec(item))
 
 
 class _Validated:
@@ -374,74 +282,6 @@ class _Validated:
             self.compile().check(value)
         except Mismatch as problem:
             raise problem.below(path) from None
-
-
-def _object_spec(
-    schema: dict[str, Any],
-    readers: Mapping[str, Reader],
-    more: TypeSpec | None,
-    make: Callable[..., Any],
-) -> TypeSpec:
-    required: list[str] = schema.get("required", [])
-    needed = frozenset(required)
-    read_more = None if more is None else more.read
-    # What is one of a few values tells which of several classes is meant.
-    properties = schema.get("properties", {})
-    tags = [name for name in readers if "enum" in properties[name]]
-
-    def read(value: Any, path: str) -> Any:
-        if type(value) is not dict:
-            raise expected("an object", value, path)
-        members: dict[str, Any] | None
-        try:
-            if read_more is None:
-                members = {name: readers[name](item, QUICK) for name, item in value.items()}
-            else:
-                get = readers.get
-                members = {name: get(name, read_more)(item, QUICK) for name, item in value.items()}
-        except (KeyError, Mismatch):
-            members = None
-        if members is None or not needed <= members.keys():
-            if path is QUICK:
-                raise Mismatch(path, "does not fit")
-            members = read_fields(value, path, readers, required, read_more)
-        if make is dict:
-            return members
-        try:
-            return make(**members)
-        except _REFUSALS as problem:
-            # A class can ask for more than its types say, and its words are for the client.
-            raise Mismatch(path, str(problem) or type(problem).__name__) from problem
-
-    def glance(value: Any, path: str) -> None:
-        if type(value) is not dict:
-            raise expected("an object", value, path)
-        for name in tags:
-            if name in value:
-                readers[name](value[name], path if path is QUICK else under(path, name))
-        for name in required:
-            if name not in value:
-                raise Mismatch(under(path, name), "missing")
-        if read_more is None:
-            for name in value:
-                if name not in readers:
-                    raise Mismatch(under(path, name), "unexpected")
-
-    return TypeSpec(schema, read, glance)
-
-
-def _read_quickly(read: Reader, value: Any) -> Any:
-    return read(value, QUICK)
-
-
-def _protocol_value(kind: type[protocol.Value]) -> TypeSpec:
-    def read(value: Any, path: str) -> Any:
-        try:
-            return codec.structure(kind, value, at=path)
-        except codec.DecodeError as problem:
-            raise Mismatch(problem.path, problem.reason) from None
-
-    return TypeSpec({"type": "object"}, read)
 
 
 def _with_default(spec: TypeSpec, default: Any) -> dict[str, Any]:
@@ -478,14 +318,6 @@ def _filled(field: Field, variables: Mapping[Any, Any]) -> Field:
     return Field(field.name, filled, field.default)
 
 
-def _alone(problem: Mismatch, path: str) -> str:
-    """The words of a mismatch, with where it is if that is deeper than a path."""
-    return problem.reason if problem.path == path else str(problem)
-
-
-_REFUSALS: Final = (AssertionError, TypeError, ValueError)
-"""With what a class refuses its arguments: a validator, a `__post_init__`."""
-
 _ARRAYS: Final[dict[type, Callable[[list[Any]], Any]]] = {
     list: list,
     set: set,
@@ -494,46 +326,6 @@ _ARRAYS: Final[dict[type, Callable[[list[Any]], Any]]] = {
     collections.abc.Iterable: list,
     collections.abc.Collection: list,
 }
-
-
-def _choices(values: Sequence[Any], by_exact: Mapping[Any, Any]) -> TypeSpec:
-    for value in values:
-        if not isinstance(value, str | int | float | None) or not _has_json_form(value):
-            raise TypeError(f"the choice {value!r} has no JSON form")
-    listed = [value if value is None else _plain(value) for value in values]
-    text = ", ".join(map(show, listed))
-
-    def read(value: Any, path: str) -> Any:
-        if not isinstance(value, dict | list) and _exact(value) in by_exact:
-            return by_exact[_exact(value)]
-        raise expected(f"one of {text}", value, path)
-
-    kinds = {_CHOICE_TYPES.get(type(value)) for value in listed}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return TypeSpec({"enum": listed} if kind is None else {"type": kind, "enum": listed}, read)
-
-
-_CHOICE_TYPES: Final = {str: "string", int: "integer", bool: "boolean"}
-
-
-def _plain(value: str | float) -> str | float:
-    """Without the class that a StrEnum's or an IntEnum's value may carry."""
-    kinds: tuple[type[str | float], ...] = (bool, str, int, float)
-    return next(kind(value) for kind in kinds if isinstance(value, kind))
-
-
-def _exact(value: Any) -> tuple[object, Any]:
-    """A key that keeps true and 1 apart, though not 1 and 1.0: to JSON Schema they are equal."""
-    kind = next((kind for kind in (bool, int | float, str) if isinstance(value, kind)), None)
-    return kind, value
-
-
-def _has_json_form(value: Any) -> bool:
-    try:
-        codec.encode_json(value)
-    except (codec.EncodeError, TypeError):
-        return False
-    return True
 
 
 def _hashable(value: Any) -> bool:

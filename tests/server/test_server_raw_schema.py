@@ -51,8 +51,8 @@ async def test_a_schema_is_listed_as_it_is() -> None:
     [
         ({"at": [1, "x"], "how": "a"}, "[1, 'x']"),
         ({"at": ["x"]}, "Invalid arguments for some: at[0]: "),
-        ({"how": "a"}, 'Invalid arguments for some: at: missing'),
-        ({"at": [], "how": "b"}, 'Invalid arguments for some: name: missing'),
+        ({"how": "a"}, "Invalid arguments for some: at: missing"),
+        ({"at": [], "how": "b"}, "Invalid arguments for some: name: missing"),
         ({"at": [], "else": 1}, "Invalid arguments for some: else: unexpected"),
     ],
 )
