@@ -191,7 +191,7 @@ class Subscriptions:
             on_accepted=on_accepted,
         )
         # The runner lets go of them when it can; so must this frame.
-        del wanted, context
+        del wanted, context, authorize, on_open, on_accepted
         try:
             return await subscription
         finally:

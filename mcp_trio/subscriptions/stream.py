@@ -243,19 +243,6 @@ class OpenSubscription:
             if not self._outdated:
                 return granted
 
-    async def _serve(
-        self,
-        handle: SourceHandle,
-        accepted: SubscriptionFilter,
-        exchange: FrameWriter,
-        sub_resources: bool,
-    ) -> End:
-        """Acknowledge, then pull and write in turn; returns how it ended gracefully."""
-        try:
-            return await self._deliver(handle, accepted, exchange, sub_resources)
-        except _StoppedError:
-            return self._end or End()  # noqa: ASYNC910 (the acknowledgement was written)
-
     async def _deliver(
         self,
         handle: SourceHandle,
@@ -263,6 +250,11 @@ class OpenSubscription:
         exchange: FrameWriter,
         sub_resources: bool,
     ) -> End:
+        """Acknowledge, then pull and write in turn; returns how it ended gracefully.
+
+        Raises:
+            _StoppedError: it ends gracefully as well, but may write no events any more.
+        """
         expires_at = self._expires_at
         encoded_id = frames.encode_id(self.id)
         await exchange.send(frames.ack_frame(encoded_id, accepted))
@@ -412,9 +404,12 @@ async def run_subscription(
             on_accepted(accepted)
             del on_accepted
         del wanted
-        end = await subscription._serve(  # noqa: SLF001
-            handle, accepted, exchange, source.emits_sub_resources
-        )
+        try:
+            end = await subscription._deliver(  # noqa: SLF001
+                handle, accepted, exchange, source.emits_sub_resources
+            )
+        except _StoppedError:
+            end = subscription._end or End()  # noqa: SLF001
         reason = CloseReason("complete", end.reason)
     except trio.Cancelled as cancelled:
         reason = reason_of(cancelled)
