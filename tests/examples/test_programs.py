@@ -20,7 +20,7 @@ async def run(*command: str | Path) -> subprocess.CompletedProcess[bytes]:
 
 
 async def test_the_demonstration(example_path: ExamplePath) -> None:
-    """The README's first command: every part of the story is printed, on each host and over stdio."""
+    """The README's first command: all of the story is printed, on each host and over stdio."""
     result = await run(example_path("demo"))
     assert result.returncode == 0, result.stderr.decode()
     output = result.stdout.decode()
