@@ -55,27 +55,21 @@ def apply_markers(
     Raises:
         TypeError: something does not go with the type, or JSON Schema cannot say it.
     """
-    schema, checks, validated = spec.schema, [], False
+    schema = spec.schema
+    checks: list[Check] = []
+    more = False
     for marker in _flat(markers):
-        keywords, check = _keywords(marker, schema)
+        keywords, own_checks, says_more = _keywords(marker, schema)
         for key in keywords:
             if key in schema and key not in ("description", "title"):
                 raise TypeError(f"{marker!r}: {key!r} is said already")
         if "description" in schema:
             keywords.pop("description", None)
         schema = with_keywords(schema, keywords)
-        checks += check
-        validated = validated or not _KNOWN.issuperset(keywords)
-    if validated:
-        checked = validate(schema)
-        read_first = spec.read
-
-        def read_validated(value: Any, path: str) -> Any:
-            checked(value, path)
-            return read_first(value, path)
-
-        spec = TypeSpec(schema, read_validated, spec.glance)
-    if not checks:
+        checks += own_checks
+        more = more or says_more
+    validated = validate(schema) if more else None
+    if not checks and validated is None:
         return TypeSpec(schema, spec.read, spec.glance)
     read = spec.read
 
@@ -84,6 +78,8 @@ def apply_markers(
         for check in checks:
             if reason := check(made):
                 raise Mismatch(path, reason)
+        if validated is not None:
+            validated(value, path)
         return made
 
     return TypeSpec(schema, read_checked, spec.glance)
@@ -104,22 +100,25 @@ def _flat(markers: Iterable[Any]) -> Iterator[Any]:
             yield marker
 
 
-def _keywords(marker: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], list[Check]]:
-    if isinstance(marker, str):
-        return {"description": marker}, []
+def _keywords(marker: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], list[Check], bool]:
+    """What a marker adds to a schema, what checks it, and whether it says more than these do."""
+    documentation = marker if isinstance(marker, str) else getattr(marker, "documentation", None)
+    if isinstance(documentation, str):
+        return {"description": documentation}, [], False
     if isinstance(marker, Header):
-        return {KEYWORD: marker.name}, []
+        return {KEYWORD: marker.name}, [], False
     keywords: dict[str, Any] = {}
     checks: list[Check] = []
+    more = False
     if isinstance(marker, msgspec.Meta):
         for name in ("title", "description", "examples", "pattern"):
             if getattr(marker, name) is not None:
                 keywords[name] = getattr(marker, name)
-        keywords |= marker.extra_json_schema or {}
+        extra = marker.extra_json_schema or {}
+        more = marker.pattern is not None or not _ANNOTATIONS.issuperset(extra)
+        keywords |= extra
     elif type(marker).__module__ != "annotated_types":
-        return {}, []
-    elif isinstance(text := getattr(marker, "documentation", None), str):
-        keywords["description"] = text
+        return {}, [], False
     elif callable(function := getattr(marker, "func", None)):
         checks.append(_predicate(function))
     kinds = _kinds(schema)
@@ -142,7 +141,7 @@ def _keywords(marker: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], list
         for keyword in named:
             keywords[keyword] = -(-bound // 3) * 4 if "bytes" in kinds else bound
         checks.append(_length_check(bound, least, words))
-    return keywords, checks
+    return keywords, checks, more
 
 
 def _senseless(marker: Any, schema: dict[str, Any]) -> TypeError:
@@ -235,7 +234,3 @@ _LENGTHS: Final[Mapping[str, tuple[Mapping[str, str], bool, str]]] = {
         "at most",
     ),
 }  # fmt: skip
-_KNOWN: Final = _ANNOTATIONS.union(
-    (keyword for keyword, _, _ in _BOUNDS.values()),
-    (keyword for keywords, _, _ in _LENGTHS.values() for keyword in keywords.values()),
-)

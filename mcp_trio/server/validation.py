@@ -88,11 +88,11 @@ def check_size(schema: Mapping[str, Any]) -> None:
             for part in (node.values() if isinstance(node, Mapping) else node)
             if isinstance(part, Mapping | list | tuple)
         ]
-        if not level:
+        if not level or len(level) > MAX_SCHEMA_SIZE:
             break
     else:
         raise ValueError(f"a schema may be nested {MAX_SCHEMA_DEPTH} deep, not deeper")
-    if len(codec.encode_json(schema)) > MAX_SCHEMA_SIZE:
+    if level or len(codec.encode_json(schema)) > MAX_SCHEMA_SIZE:
         raise ValueError(f"a schema may have {MAX_SCHEMA_SIZE} bytes, not more")
 
 
@@ -130,7 +130,8 @@ def _explain(error: "jsonschema_rs.ValidationError") -> list[tuple[str, str]]:
     kind: Any = error.kind
     match kind.name:
         case "type":
-            wanted = " or ".join(_NAMES.get(name, name) for name in kind.types)
+            kinds = sorted(kind.types, key=list(_NAMES).index)
+            wanted = " or ".join(_NAMES[name] for name in kinds)
             return [_pair(expected(wanted, error.instance, path))]
         case "required":
             return [(under(path, kind.property), "missing")]
@@ -183,8 +184,8 @@ _NAMES: Final = {
     "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
-    "null": "null",
     "object": "an object",
     "array": "an array",
+    "null": "null",
 }
 _LONG: Final = 200
