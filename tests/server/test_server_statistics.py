@@ -87,7 +87,12 @@ async def test_requests_are_counted_by_method_and_errors_by_code() -> None:
     for code in (-32602, 7, 8, -32603):
         await ask(server, "tools/call", {"name": "fail", "arguments": {"code": code}})
     numbers = server.statistics()
-    assert happened(numbers.handled) == {"tools/list": 1, "server/discover": 1, "tools/call": 5, "other": 2}
+    assert happened(numbers.handled) == {
+        "tools/list": 1,
+        "server/discover": 1,
+        "tools/call": 5,
+        "other": 2,
+    }
     assert happened(numbers.failed) == {"-32601": 2, "-32602": 2, "-32603": 1, "other": 2}
     assert numbers.ended == {}  # there is nothing to subscribe to
     assert numbers.events_written == 0
