@@ -1,6 +1,7 @@
 """Input schemas by hand, and parameters that are mirrored in headers."""
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Annotated, Any
 
 import attrs
@@ -163,6 +164,41 @@ def test_a_signature_says_which() -> None:
     assert tool.headers == {"Region": ("region",), "Zone": ("place", "zone")}
 
 
+def test_one_that_is_optional_is_of_one_type() -> None:
+    """Clients leave out tools whose mirrored parameters may be null."""
+    server = Server("s", version="1")
+
+    @server.tool
+    async def query(region: Annotated[str | None, Header("Region")] = None) -> str:
+        """Query."""
+        return str(region)
+
+    tool = server._tools.registry.get("query")
+    assert tool is not None
+    assert tool.wire["inputSchema"]["properties"] == {
+        "region": {"type": "string", "x-mcp-header": "Region"}
+    }
+
+    def inside(region: Annotated[str, Header("Region")] | None = None) -> None: ...
+
+    with pytest.raises(ValueError, match="reached"):
+        server.add_tool(inside)
+
+
+async def test_arguments_are_read_as_what_they_are_annotated_with() -> None:
+    """Once they fit the schema; and what has no name is dropped."""
+    server = Server("s", version="1")
+
+    @server.tool(input_schema={"type": "object", "properties": {"day": {}, "more": {}}})
+    async def some(day: date | None = None) -> str:
+        return repr(day)
+
+    assert text_of(await call(server, "some", day="2026-07-28", more=1)) == (
+        "datetime.date(2026, 7, 28)"
+    )
+    assert "day: expected a date" in text_of(await call(server, "some", day="x"))
+
+
 def mark(**schema: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"} | schema}}
 
@@ -206,6 +242,11 @@ def test_data_is_not_mistaken_for_a_schema() -> None:
         ({"region": "SGVsbG8="}, {"region": "SGVsbG8="}, 200),
         ({"count": 3, "dry": True}, {"count": "3", "dry": "true"}, 200),
         ({"region": None}, {}, 200),
+        ({"region": "Zürich"}, {"region": "=?base64?WsO8cmljaA==?="}, 200),
+        ({"region": " x "}, {"region": "=?base64?IHggPw==?="}, 400),
+        ({"region": " x "}, {"region": "=?base64?IHgg?="}, 200),
+        ({"count": 3}, {"count": "3.0"}, 200),
+        ({"count": 3.0}, {"count": "3"}, 200),
         ({"region": "x"}, {}, 400),
         ({"region": "x"}, {"region": "y"}, 400),
         ({}, {"region": "x"}, 400),

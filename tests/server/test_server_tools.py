@@ -106,6 +106,79 @@ def test_what_cannot_be_registered(server: Server, caplog: pytest.LogCaptureFixt
         server.add_tool(lambda: "", name=" a ")
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"name": 5}, "the name of a tool is a string, not 5"),
+        ({"title": 5}, "tool: title: expected a string, got 5"),
+        ({"description": 5}, "tool: description: expected a string"),
+        ({"annotations": {"readOnlyHint": True}}, "annotations are ToolAnnotations"),
+        ({"annotations": types.ToolAnnotations(title=5)}, "annotations.title: expected a string"),  # type: ignore[arg-type]
+        ({"icons": "data:,"}, r"icons\[0\]: expected an object"),
+        ({"icons": types.Icon("data:,")}, "not iterable"),
+        ({"input_schema": "object"}, "input_schema is a JSON Schema"),
+    ],
+)
+def test_options_of_the_wrong_type(server: Server, options: dict[str, Any], words: str) -> None:
+    """Found when the tool is registered, with the path."""
+
+    def tool() -> None: ...
+
+    with pytest.raises(TypeError, match=words):
+        server.add_tool(tool, **options)
+    assert server.statistics().tools == 0
+
+
+async def test_the_decorator_with_empty_parentheses(server: Server) -> None:
+    @server.tool()
+    def tool() -> str:
+        return "hi"
+
+    assert text_of(await call(server, "tool")) == "hi"
+    with pytest.raises(TypeError, match="a handler is a function"):
+        server.tool("tool")  # type: ignore[call-overload]
+
+
+async def test_the_order_is_that_of_registration(server: Server) -> None:
+    """And the same each time; what comes back comes last."""
+    for name in ("b", "c", "a"):
+        server.add_tool(lambda: "", name=name)
+    server.remove_tool("c")
+    server.add_tool(lambda: "", name="c")
+    for _ in range(2):
+        tools = (await result_of(server, "tools/list"))["tools"]
+        assert [tool["name"] for tool in tools] == ["b", "a", "c"]
+
+
+async def test_every_kind_of_content(server: Server) -> None:
+    """Each block as it is, with its annotations, and text among them."""
+    hints = types.Annotations(audience=["user"], priority=0.5)
+    blocks: list[str | types.ContentBlock] = [
+        "text",
+        types.TextContent("more", annotations=hints),
+        types.ImageContent("aGk=", "image/png"),
+        types.AudioContent("aGk=", "audio/wav"),
+        types.ResourceLink(name="a", uri="note://a", mime_type="text/plain", size=5),
+        types.EmbeddedResource(types.TextResourceContents("note://a", "text")),
+        types.EmbeddedResource(types.BlobResourceContents("note://b", "aGk=")),
+    ]
+
+    @server.tool
+    async def tool() -> list[str | types.ContentBlock]:
+        return blocks
+
+    result = await call(server, "tool")
+    codec.structure(types.CallToolResult, result)
+    assert [block["type"] for block in result["content"]] == [
+        "text", "text", "image", "audio", "resource_link", "resource", "resource",
+    ]  # fmt: skip
+    assert result["content"][1]["annotations"] == {"audience": ["user"], "priority": 0.5}
+    assert result["content"][4]["size"] == 5
+    assert "structuredContent" not in result
+    [listed] = (await result_of(server, "tools/list"))["tools"]
+    assert "outputSchema" not in listed
+
+
 async def test_bad_arguments_are_for_the_model(server: Server) -> None:
     """An `isError` result names path and reason, and the tool is not run."""
     ran: list[int] = []

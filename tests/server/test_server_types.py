@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import enum
 import time
+import types as types_module
 import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -68,8 +69,7 @@ def _split(text: str) -> list[str]:
     return text.split(",")
 
 
-def _as_it_is(value):  # type: ignore[no-untyped-def]
-    return value
+_as_it_is: Any = lambda value: value  # noqa: E731 - without annotations
 
 
 @attrs.frozen
@@ -77,7 +77,7 @@ class Tagged:
     """An attrs class with a converter, and one without annotations."""
 
     tags: list[str] = attrs.field(converter=_split)
-    more: Any = attrs.field(default=None, converter=_as_it_is)  # type: ignore[var-annotated]
+    more: Any = attrs.field(default=None, converter=_as_it_is)  # type: ignore[misc]
 
 
 class Partial(TypedDict, total=False):
@@ -123,17 +123,29 @@ class Multiply:
 Expression = Union[Add, Multiply, int]  # noqa: UP007 - a forward reference
 
 
+@dataclasses.dataclass
+class Nowhere:
+    """Names what is not there."""
+
+    what: "Missing"  # type: ignore[name-defined] # noqa: F821
+
+
 class Alias:
     """What ``type`` statements of Python 3.12 make."""
 
-    def __init__(self, name: str, value: Any = None, parameters: tuple[Any, ...] = ()) -> None:
+    def __init__(self, name: str, value: Any = None) -> None:
         self.__name__ = name
         self.__value__ = value
+
+    def __getitem__(self, argument: Any) -> Any:
+        """Like ``Pair[int]`` of ``type Pair[T] = list[T]``."""
+        return types_module.GenericAlias(self, (argument,))  # type: ignore[arg-type]
 
 
 JSON = Alias("JSON")
 JSON.__value__ = str | list[JSON] | dict[str, JSON]  # type: ignore[valid-type]
 Ids = Alias("Ids", list[int])
+Pair = Alias("Pair", list[T])  # type: ignore[valid-type]
 
 
 class Mood(enum.StrEnum):
@@ -183,7 +195,7 @@ CASES: list[tuple[Any, list[tuple[Any, Any]], list[Any]]] = [
             ("PT90M", dt.timedelta(minutes=90)),
             ("P0D", dt.timedelta(0)),
         ],
-        ["P", "PT", "P1Y", "P1M", "P1DT", "1D", "PT-5S", 5],
+        ["P", "PT", "P1Y", "P1M", "P1DT", "1D", "PT-5S", 5, "P9999999999D"],
     ),
     (
         uuid.UUID,
@@ -218,6 +230,7 @@ CASES: list[tuple[Any, list[tuple[Any, Any]], list[Any]]] = [
     (B, [(1, 1)], ["a"]),
     (JSON, [("a", "a"), ({"a": ["b", {}]}, {"a": ["b", {}]})], [1, {"a": [1]}, None]),
     (Ids, [([1], [1])], [["a"], 1]),
+    (Pair[int], [([1, 2], [1, 2])], [["a"], 1]),
     (
         Expression,
         [
@@ -466,6 +479,8 @@ def test_predicates_are_asked_but_cannot_be_told() -> None:
         Annotated[str, Meta(extra_json_schema={"$ref": "http://127.0.0.1:9/x"})],
         Annotated[str, "x" * 300_000],
         dict[Mood, int],
+        Nowhere,
+        Literal["\udcaf"],
     ],
 )
 def test_what_cannot_be_said_is_found_at_registration(annotation: Any) -> None:
