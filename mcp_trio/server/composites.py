@@ -5,7 +5,7 @@ Source: specification, basic/index, "JSON Schema Usage".
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcp_trio import codec, types
 from mcp_trio.server.readers import (
@@ -32,19 +32,21 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
 _REFUSALS: Final = (AssertionError, TypeError, ValueError)
 """With what a class refuses its arguments: a validator, a `__post_init__`."""
 
 
-class _OpenReaders(dict[str, Reader]):
-    """Readers by name, and one for every other name."""
+class _OrElse(dict[str, T]):
+    """Values by name, and one for every other name."""
 
-    def __init__(self, named: Mapping[str, Reader], more: Reader) -> None:
+    def __init__(self, named: Mapping[str, T], other: T) -> None:
         super().__init__(named)
-        self._more = more
+        self._other = other
 
-    def __missing__(self, name: str) -> Reader:
-        return self._more
+    def __missing__(self, name: str) -> T:
+        return self._other
 
 
 def object_spec(
@@ -69,8 +71,10 @@ def object_spec(
     tags = [name for name in readers if "enum" in properties[name]]
     # Most values are taken as they are, which is seen sooner than asked.
     exact = {name: exact_type(read) for name, read in readers.items()}
-    known = dict(readers) if read_more is None else _OpenReaders(readers, read_more)
-    reader_of = known.__getitem__
+    known = dict(readers)
+    if read_more is not None:
+        exact, known = _OrElse(exact, exact_type(read_more)), _OrElse(known, read_more)
+    size = len(readers) if read_more is None else -1  # so many of them are all of them
 
     def read(value: Any, path: str) -> Any:
         if type(value) is not dict:
@@ -79,14 +83,14 @@ def object_spec(
         fits = True
         try:
             for name, item in value.items():
-                if type(item) is not exact.get(name):
-                    made = reader_of(name)(item, QUICK)
+                if type(item) is not exact[name]:
+                    made = known[name](item, QUICK)
                     if made is not item:
                         members = value.copy() if members is value else members
                         members[name] = made
         except (KeyError, Mismatch):
             fits = False
-        if not fits or not needed <= members.keys():
+        if not fits or (len(value) != size and not needed <= value.keys()):
             if path is QUICK:
                 raise Mismatch(path, "does not fit")
             members = read_fields(value, path, readers, required, read_more)
