@@ -20,7 +20,6 @@ from pathlib import Path
 import attrs
 import bench_servers
 from bench_cases import CASES, Case, Figures, Options
-from bench_load import BenchError
 from bench_servers import Kind
 
 Results = dict[str, dict[str, Figures | str]]
@@ -150,8 +149,8 @@ def _run_case(
                 with bench_servers.run_server(kind, cores=cores, watch=case.watch) as server:
                     figures = case.run(server, options)
                 runs.setdefault(kind.name, []).append(figures)
-            except (BenchError, OSError) as error:
-                found[kind.name] = str(error)
+            except Exception as error:  # noqa: BLE001 (one server's trouble, not the others')
+                found[kind.name] = str(error) or repr(error)
     print("\r" + " " * 40 + "\r", end="", file=sys.stderr, flush=True)
     for name, measured in runs.items():
         found.setdefault(

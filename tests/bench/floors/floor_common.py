@@ -70,7 +70,8 @@ class Board:
         frame = (_UPDATED, b'},"uri":' + msgspec.json.encode(uri) + b"}}")
         for listener in self._by_uri.get(uri, ()):
             if listener.write_now is not None:
-                listener.write_now(listener.frame(frame))
+                with contextlib.suppress(OSError):
+                    listener.write_now(listener.frame(frame))
                 continue
             with contextlib.suppress(trio.WouldBlock):
                 listener.send.send_nowait(frame)
