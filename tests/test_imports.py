@@ -10,11 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "mcp_trio"
 
-_WIRE = {"types", "codec", "errors", "protocol"}
+_WIRE = {"types", "codec", "errors", "protocol", "_causes"}
 
 RULES: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
+    "_causes": set(),
     "_layout": {"types"},
     "_converter": {"types", "_layout"},
     "codec": {"types", "errors", "_converter"},
@@ -36,6 +37,7 @@ HELPERS = ("open_", "serve_")
 THIRD_PARTY: dict[str, set[str]] = {
     "types": {"attrs"},
     "errors": {"trio"},
+    "_causes": set(),
     "_layout": {"attrs"},
     "_converter": {"attrs", "cattrs"},
     "codec": {"attrs", "msgspec"},

@@ -4,21 +4,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-__all__ = ["gc_thresholds_set", "one_cause"]
-
-
-@contextlib.contextmanager
-def one_cause() -> Iterator[None]:
-    """Let one exception through as itself, not as a group of one."""
-    cause: BaseException | None = None
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        cause = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
-    if cause is not None:
-        raise cause
+__all__ = ["gc_thresholds_set"]
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from mcp_trio import errors
+from mcp_trio._causes import leaves
 from mcp_trio.http import _wire
 from mcp_trio.http._connections import notice_absence
 
@@ -106,7 +107,8 @@ async def _connect(target: Target, ssl_context: ssl.SSLContext | None) -> _wire.
     try:
         tcp = await trio.open_tcp_stream(target.host, target.port)
     except OSError as problem:
-        cause = _leaf(problem)
+        # One of the attempts' own errors, in place of the group that holds them all.
+        cause = leaves(problem.__cause__ or problem)[0]
         raise errors.ConnectionLost(
             f"cannot connect to {target}: {getattr(cause, 'strerror', None) or cause}"
         ) from cause
@@ -135,11 +137,3 @@ def _reason(cause: BaseException) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {cause.verify_message}"
     return str(cause) or type(cause).__name__
-
-
-def _leaf(problem: OSError) -> BaseException:
-    """One of the attempts' own errors, in place of the group that holds them all."""
-    cause: BaseException = problem.__cause__ or problem
-    while isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    return cause

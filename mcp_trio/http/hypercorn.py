@@ -19,10 +19,11 @@ from hypercorn.config import Config, Sockets
 from hypercorn.trio.lifespan import Lifespan
 from hypercorn.utils import repr_socket_addr
 
+from mcp_trio._causes import one_cause
 from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._hypercorn_connection import Shared
 from mcp_trio.http._keepalive import Streams
-from mcp_trio.http._running import gc_thresholds_set, one_cause
+from mcp_trio.http._running import gc_thresholds_set
 from mcp_trio.http.asgi import STREAMS, ASGIApp, Receive, Scope, Send, asgi_app
 from mcp_trio.http.endpoint import EndpointOptions
 from mcp_trio.transports.abc import Handler

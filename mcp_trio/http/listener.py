@@ -16,12 +16,13 @@ from typing import Any, Final, Unpack
 import attrs
 import trio
 
+from mcp_trio._causes import one_cause
 from mcp_trio.http._bound import closing, open_listeners, unlinking, url_of
 from mcp_trio.http._connection import serve_connection
 from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._heads import Request
 from mcp_trio.http._keepalive import take_keepalive
-from mcp_trio.http._running import gc_thresholds_set, one_cause
+from mcp_trio.http._running import gc_thresholds_set
 from mcp_trio.http._site import ConnectionLimits, Page, PrincipalOf, Site, text_answer
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions
 from mcp_trio.http.metrics import metrics_page

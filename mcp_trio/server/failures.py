@@ -4,6 +4,8 @@ from typing import Final
 
 import trio
 
+from mcp_trio._causes import leaves
+
 __all__ = ["PASSING", "describe", "take_apart"]
 
 PASSING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit, trio.Cancelled)
@@ -19,20 +21,20 @@ def take_apart(problem: BaseException) -> BaseException:
     of `PASSING` is that one: a request that is cancelled while one of its tasks fails is
     cancelled. It is raised.
     """
-    leaves = list(_leaves(problem))
+    found = leaves(problem)
     for kind in PASSING:
-        for leaf in leaves:
+        for leaf in found:
             if isinstance(leaf, kind):
                 raise leaf
-    return leaves[0] if len(leaves) == 1 else problem
+    return found[0] if len(found) == 1 else problem
 
 
 def describe(problem: BaseException) -> str:
     """Name an exception and say its message, for whoever made the request."""
-    leaves = list(_leaves(problem))
-    text = "; ".join(_describe_one(leaf) for leaf in leaves[:_SHOWN])
-    if len(leaves) > _SHOWN:
-        text += f"; and {len(leaves) - _SHOWN} more"
+    found = leaves(problem)
+    text = "; ".join(_describe_one(leaf) for leaf in found[:_SHOWN])
+    if len(found) > _SHOWN:
+        text += f"; and {len(found) - _SHOWN} more"
     # The message can hold what came from a file name or a broken peer.
     return text.encode("utf-8", "replace").decode()
 
@@ -44,9 +46,3 @@ def _describe_one(problem: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a message that cannot be made is no message
         message = ""
     return f"{name}: {message}" if message else name
-
-
-def _leaves(problem: BaseException) -> list[BaseException]:
-    if not isinstance(problem, BaseExceptionGroup):
-        return [problem]
-    return [leaf for member in problem.exceptions for leaf in _leaves(member)]

@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 import trio
 
+from mcp_trio._causes import leaves, one_cause
 from mcp_trio.subscriptions.bus import Bus, BusConnection
 from mcp_trio.subscriptions.bus_intake import Intake
 from mcp_trio.subscriptions.events import Event
@@ -123,8 +124,7 @@ async def open_bridge(
     bridge = Bridge(hub, bus, pace, max_outbox, send_timeout, min_backoff, max_backoff)
     if after_crash:
         bridge.announce_gap()
-    lone: BaseException | None = None
-    try:
+    with one_cause(1):
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             with hub.forward_to(bridge.forward):
                 nursery.start_soon(bridge.run)
@@ -134,15 +134,6 @@ async def open_bridge(
                     with trio.move_on_after(closing_grace, shield=True):
                         await bridge.flush()
                     bridge.stop()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) != 1:
-            raise
-        lone = group.exceptions[0]
-    if lone is not None:
-        try:
-            raise lone
-        finally:
-            del lone
 
 
 class Bridge:
@@ -344,11 +335,8 @@ class Bridge:
     def _failed(self, what: str, error: BaseException) -> None:
         self._failures += 1
         self._in_a_row += 1
-        cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
         # An outage may be long: its first attempts are logged, and then ever fewer.
         loud = self._in_a_row & (self._in_a_row - 1) == 0
         level = logging.WARNING if loud else logging.DEBUG
-        logger.log(level, "bus: %s, %d in a row: %r", what, self._in_a_row, cause)
+        logger.log(level, "bus: %s, %d in a row: %r", what, self._in_a_row, leaves(error)[0])
         logger.debug("bus: %s", what, exc_info=error)

@@ -19,6 +19,7 @@ from coredis.patterns.pubsub import PubSub
 from coredis.retry import NoRetryPolicy
 
 from mcp_trio import errors
+from mcp_trio._causes import lone
 from mcp_trio.subscriptions.bus import Bus, BusConnection
 
 __all__ = ["RedisBus"]
@@ -100,7 +101,7 @@ class RedisBus(Bus):
             cause: BaseException = error
         except BaseExceptionGroup as group:
             _, other = group.split(_LOST)
-            cause = _lone(group if other is None else other)
+            cause = lone(group if other is None else other)
             if other is not None:
                 raise cause from cause.__cause__
         else:
@@ -108,13 +109,6 @@ class RedisBus(Bus):
         # Where coredis is cancelled, its own cleanup may fail, and that is no news.
         await trio.lowlevel.checkpoint_if_cancelled()
         raise errors.BusLost(f"Redis: {cause}") from cause
-
-
-def _lone(group: BaseException) -> BaseException:
-    """The exception that a group is about; the group, if it is about several."""
-    while isinstance(group, BaseExceptionGroup) and len(group.exceptions) == 1:
-        group = group.exceptions[0]
-    return group
 
 
 class _RedisConnection(BusConnection):

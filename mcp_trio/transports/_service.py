@@ -12,6 +12,8 @@ from typing import TypeVarTuple, Unpack
 
 import trio
 
+from mcp_trio._causes import one_cause
+
 __all__ = ["RateLimitedLog", "Services", "open_services"]
 
 Ts = TypeVarTuple("Ts")
@@ -57,24 +59,13 @@ async def open_services() -> AsyncIterator[Services]:
     for, when the block has been left. One exception, of the block or of a task, comes out as
     itself and not in a group.
     """
-    lone: BaseException | None = None
-    try:
+    with one_cause(1):
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             services = Services(nursery)
             try:
                 yield services
             finally:
                 services.cancel()
-    except BaseExceptionGroup as group:
-        if len(group.exceptions) != 1:
-            raise
-        lone = group.exceptions[0]
-    if lone is not None:
-        try:
-            # Not from within the handler: that would overwrite what it says of its own origin.
-            raise lone
-        finally:
-            del lone
 
 
 class RateLimitedLog:
