@@ -229,7 +229,9 @@ async def interleave(
         newest = report.dropped if overflow == "drop_newest" else 0
         assert report.matched == kept + newest
         dropped = report.dropped - newest
-        assert after.queued == before.queued + woken + report.buffered - dropped
+        expected = before.queued + woken + report.buffered - dropped
+        # Updates below a URI may collapse into one of it, which takes several out of a queue.
+        assert after.queued <= expected if sub_resources else after.queued == expected
         return report
 
     async with trio.open_nursery() as nursery:
