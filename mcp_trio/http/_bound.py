@@ -56,20 +56,28 @@ def _remove_dead(path: str | os.PathLike[str]) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116
             with socket.socket(socket.AF_UNIX) as probe:
+                probe.setblocking(False)  # one that is busy may have no room for us
                 try:
                     probe.connect(os.fspath(path))
+                except BlockingIOError:
+                    pass
                 except ConnectionRefusedError:
                     os.unlink(path)  # noqa: PTH108
 
 
 @contextlib.contextmanager
 def unlinking(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Remove the path of a Unix socket after a block."""
+    """Remove the path of a Unix socket after a block, unless another has taken it since.
+
+    While this one drains it does not listen any more, so its successor may have.
+    """
+    ours = os.lstat(path)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # noqa: PTH108
+            if os.path.samestat(os.lstat(path), ours):
+                os.unlink(path)  # noqa: PTH108
 
 
 @contextlib.contextmanager

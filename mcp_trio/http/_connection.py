@@ -67,6 +67,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_begun",
         "_buffer",
         "_fd",
         "_gone",
@@ -96,6 +97,7 @@ class Connection:
         self._life = trio.CancelScope()
         self._buffer = b""
         self._idle = True
+        self._begun = False
         self._gone = False
         self._linger = False
         self._watching: trio.CancelScope | None = None
@@ -129,20 +131,25 @@ class Connection:
                 await self._stream.aclose()
 
     def close_if_idle(self) -> None:
-        """Close the connection if it carries no request, and none has come in this moment."""
-        if self._idle and not self._has_come():
+        """Close the connection if it carries no request, and none has begun to come.
+
+        One that has gets a second to be a request.
+        """
+        if not self._idle:
+            return
+        if self._begun or self._has_come():
+            self._life.deadline = trio.current_time() + LINGER
+        else:
             self._life.cancel()
 
     def _has_come(self) -> bool:
-        """Whether there is something to read; it gets a second to be a request."""
-        if self._fd is None:
+        """Whether there is something to read."""
+        sock = socket_of(getattr(self._stream, "transport_stream", self._stream))
+        if sock is None:
             return False
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        if not poll.poll(0):
-            return False
-        self._life.deadline = trio.current_time() + LINGER
-        return True
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def bytes_written(self) -> int:
@@ -180,6 +187,8 @@ class Connection:
             if endpoint is None:
                 outcome: Answer | Call = self.site.page_for(request)
             else:
+                if endpoint.asks_who:
+                    self._life.deadline = math.inf  # that of an idle connection still stood
                 outcome = await endpoint.admit(request)
             if isinstance(outcome, Answer):
                 request.skip()
@@ -242,7 +251,9 @@ class Connection:
         if request is None:
             seconds = LINGER if site.closing else site.limits.head_timeout
             self._life.deadline = trio.current_time() + seconds
+            self._begun = True
             request = await read_parsed(data, site.limits.max_head, self._need, self._send_continue)
+            self._begun = False
         if request.whole is None:
             self._life.deadline = math.inf
         return request  # noqa: ASYNC910

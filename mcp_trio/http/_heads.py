@@ -25,6 +25,10 @@ _LINES: Final = re.compile(
 _LENGTH: Final = re.compile(r"[0-9]{1,10}")
 _NOT_PLAIN: Final = frozenset({"connection", "expect", "transfer-encoding", "upgrade"})
 
+PIECES_PER_YIELD: Final = 50
+"""How many chunks of a body are read before others get a turn. A byte each, thousands of them come
+in one packet, and h11 takes its time over every one."""
+
 Receive = Callable[[], Awaitable[bytes]]
 
 
@@ -136,11 +140,16 @@ class Parsed(Request):
         self.headers = Headers(headers)
         self.is_1_0 = head.http_version == b"1.0"
         closing = "close" in self.headers.get("connection", "").lower()
-        self.keep_alive = not (self.is_1_0 or closing or self.method == "CONNECT")
+        # Where one sees a length and another chunks, they disagree about what comes next: RFC 9112,
+        # section 6.1, wants that to be the end.
+        ambiguous = "transfer-encoding" in self.headers and "content-length" in self.headers
+        last = self.is_1_0 or closing or ambiguous or self.method == "CONNECT"
+        self.keep_alive = not last
         self._parser = parser
         self._receive = receive
         self._send_continue = send_continue
         self._complete = False
+        self._pieces = 0
         if not parser.they_are_waiting_for_100_continue:
             # Most requests without a body end with their head, whether anybody reads or not.
             self._first = _next(parser)
@@ -159,7 +168,9 @@ class Parsed(Request):
         if self._complete or self._parser.they_are_waiting_for_100_continue:
             return
         event, self._first = self._first, None
-        while event is None or isinstance(event, h11.Data):
+        for _ in range(PIECES_PER_YIELD):
+            if event is not None and not isinstance(event, h11.Data):
+                break
             event = _next(self._parser)
         self._complete = isinstance(event, h11.EndOfMessage)
 
@@ -167,6 +178,9 @@ class Parsed(Request):
         while not self._complete:
             event, self._first = self._first or _next(self._parser), None
             if isinstance(event, h11.Data):
+                self._pieces += 1
+                if not self._pieces % PIECES_PER_YIELD:
+                    await trio.lowlevel.checkpoint()
                 if event.data:
                     return bytes(event.data)  # noqa: ASYNC910
             elif isinstance(event, h11.EndOfMessage):

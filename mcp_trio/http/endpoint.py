@@ -151,6 +151,11 @@ class Endpoint:
         hosts.allowed_host("localhost", self._allowed_hosts)
         hosts.allowed_origin("http://localhost", self._allowed_origins)
 
+    @property
+    def asks_who(self) -> bool:
+        """Whether `admit` may wait for more than the body."""
+        return self._authenticate is not None
+
     async def admit(self, request: HttpRequest) -> Answer | Call:
         """Read a request and check it, in the order in which the design rules.
 

@@ -167,3 +167,18 @@ async def test_both_hosts_ask(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
             statuses.append(answer.split()[1])
             assert (b"www-authenticate" in answer.lower()) is (sent == "bad")
         assert statuses == [b"401", b"200"]
+
+
+async def test_who_asks_late_and_takes_its_time_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a connection may be idle does not bound what comes on it."""
+
+    async def slowly(headers: Headers, certified: Principal | None) -> None:
+        await trio.sleep(0.4)
+
+    monkeypatch.setattr(http_kit, "host", "native")
+    async with (
+        running(authenticate=slowly, idle_timeout=0.5) as server,
+        server.connect() as peer,
+    ):
+        await trio.sleep(0.3)
+        assert (await peer.request(http_kit.post("tools/list"))).status == 200

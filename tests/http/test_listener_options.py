@@ -1,6 +1,7 @@
 """`serve_http` itself: where it listens, its limits, its health path and its log."""
 
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -14,6 +15,8 @@ import pytest
 import trio
 from http_kit import LISTEN, FakeHandler, Peer, note, post, running, until
 
+from mcp_trio.http import _heads as heads
+from mcp_trio.http._heads import PIECES_PER_YIELD
 from mcp_trio.http._site import ConnectionLimits, Site
 from mcp_trio.http.listener import serve_http
 from mcp_trio.http.monitor import HttpMonitor, HttpStatistics
@@ -61,6 +64,45 @@ async def test_a_unix_socket_replaces_a_dead_one_and_goes_in_the_end(tmp_path: P
         assert path.exists()
         nursery.cancel_scope.cancel()
     assert not path.exists()
+
+
+async def test_a_unix_socket_that_a_successor_has_taken_stays(tmp_path: Path) -> None:
+    """Who drains listens no more, but its path is there until it ends."""
+    path = tmp_path / "socket"
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        old = partial(serve_http, unix_socket=path, shutdown_trigger=stop.wait)
+        await nursery.start(old, FakeHandler())
+        async with await trio.open_unix_socket(path) as stream:
+            call = post("tools/call", name="slow", arguments={"seconds": 0.3})
+            await stream.send_all(call)
+            await trio.sleep(0.05)
+            stop.set()
+            await trio.sleep(0.05)
+            await nursery.start(partial(serve_http, unix_socket=path), FakeHandler())
+            assert (await Peer(stream).response()).status == 200
+            assert await Peer(stream).eof() == b""
+        await trio.sleep(0.1)
+        async with await trio.open_unix_socket(path) as stream:
+            assert (await Peer(stream).request(post("tools/list"))).status == 200
+        nursery.cancel_scope.cancel()
+    assert not path.exists()
+
+
+async def test_a_server_too_busy_to_answer_keeps_its_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(path))
+        busy.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(10):
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(path))
+        with pytest.raises(OSError, match="in use"):
+            await serve_http(FakeHandler(), unix_socket=path)
+        assert path.exists()
 
 
 async def test_a_file_in_the_way_of_a_unix_socket_is_left_alone(tmp_path: Path) -> None:
@@ -324,6 +366,55 @@ async def test_requests_behind_a_call_that_a_drain_waits_for_can_be_sent_again()
         assert await peer.eof() == b""
 
 
+@pytest.mark.parametrize("read", [20, -20])
+async def test_a_request_half_read_as_a_drain_begins_is_answered(read: int) -> None:
+    """Its other half is on the way, and that to answer is not to wait."""
+    data = post("tools/list", 5)
+    async with running() as server, server.connect() as peer, server.connect() as slow:
+        await peer.stream.send_all(data[:read])
+        await slow.stream.send_all(data[:20])
+        await trio.sleep(0.05)
+        begun = trio.current_time()
+        server.stop.set()
+        await trio.sleep(0.05)
+        response = await peer.request(data[read:])
+        assert (response.json()["id"], response.headers["connection"]) == (5, "close")
+        assert await slow.eof() == b""
+        assert trio.current_time() - begun < 1.5
+
+
+async def test_a_request_over_tls_that_comes_as_a_drain_begins_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trusted = ssl.create_default_context(cafile=str(CERTIFICATES / "authority.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(CERTIFICATES / "server.pem")
+    async with running(ssl_context=context) as server:
+        plain = await trio.open_tcp_stream("127.0.0.1", server.port)
+        stream = trio.SSLStream(plain, trusted, server_hostname="localhost", https_compatible=True)
+        peer = Peer(stream)
+        await peer.request(post("tools/list"))
+        close_idle = Site.close_idle
+        outgoing: list[bytes] = []
+
+        def send_and_close(site: Site) -> None:
+            os.write(plain.socket.fileno(), outgoing[0])
+            close_idle(site)
+
+        async def keep(data: bytes) -> None:
+            outgoing.append(data)
+            await trio.lowlevel.checkpoint()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(plain, "send_all", keep)
+            await stream.send_all(post("tools/list", 5))
+        monkeypatch.setattr(Site, "close_idle", send_and_close)
+        server.stop.set()
+        response = await peer.response()
+        assert (response.json()["id"], response.headers["connection"]) == (5, "close")
+        await trio.aclose_forcefully(stream)
+
+
 @pytest.mark.parametrize("complete", [True, False])
 async def test_a_request_that_comes_as_a_drain_begins_is_answered(
     monkeypatch: pytest.MonkeyPatch, complete: bool
@@ -366,6 +457,49 @@ async def test_a_bad_chunk_is_refused_wherever_it_comes() -> None:
                     await peer.stream.send_all(body)
                     assert (await peer.response()).status == 400
                     assert await peer.eof() == b""
+
+
+async def test_a_body_with_a_length_and_chunks_is_the_last_thing_read() -> None:
+    """RFC 9112, 6.1: a proxy may have seen another end of it."""
+    head, _, body = post("tools/list").partition(b"\r\n\r\n")
+    data = b"%s\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    async with running() as server, server.connect() as peer:
+        response = await peer.request(data % (head, len(body), body) + post("tools/list", 2))
+        assert (response.json()["id"], response.headers["connection"]) == (1, "close")
+        assert await peer.eof() == b""
+
+
+@pytest.mark.parametrize("path", [b"/mcp", b"/elsewhere"])
+async def test_thousands_of_chunks_in_one_packet_delay_nobody(path: bytes) -> None:
+    """As many as fit into one read take h11 a tenth of a second."""
+    head = post("tools/list").partition(b"content-length")[0].replace(b"/mcp", path)
+    turns = [0]
+    served = 0
+
+    async def count() -> None:
+        nonlocal served
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns.append(served)
+
+    read_next = heads._next
+
+    def counted(parser: Any) -> Any:
+        nonlocal served
+        served += 1
+        return read_next(parser)
+
+    async with running() as server, server.connect() as peer, trio.open_nursery() as nursery:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(heads, "_next", counted)
+            nursery.start_soon(count)
+            body = b"1\r\n \r\n" * 5000 + b"0\r\n\r\n"
+            await peer.stream.send_all(head + b"transfer-encoding: chunked\r\n\r\n" + body)
+            response = await peer.response()
+        nursery.cancel_scope.cancel()
+    turns.append(served)
+    assert response.status == (400 if path == b"/mcp" else 404)
+    assert max(b - a for a, b in itertools.pairwise(turns)) < 4 * PIECES_PER_YIELD
 
 
 async def test_a_client_that_leaves_within_its_body_is_gone() -> None:
