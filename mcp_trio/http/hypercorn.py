@@ -6,11 +6,9 @@ Source: specification, basic/transports/streamable-http.
 import contextlib
 import copy
 import logging
-import signal
 import socket
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Unpack
 
 import trio
@@ -23,7 +21,7 @@ from mcp_trio._causes import one_cause
 from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._hypercorn_connection import Shared
 from mcp_trio.http._keepalive import Streams
-from mcp_trio.http._running import gc_thresholds_set
+from mcp_trio.http._running import Host, gc_thresholds_set
 from mcp_trio.http.asgi import STREAMS, ASGIApp, Receive, Scope, Send, asgi_app
 from mcp_trio.http.endpoint import EndpointOptions
 from mcp_trio.transports.abc import Handler
@@ -33,9 +31,6 @@ __all__ = ["serve_hypercorn"]
 
 BACKLOG: Final = 1024
 """How many connections may wait to be accepted where the configuration leaves Hypercorn's 100."""
-
-CUT_GRACE: Final = 0.25
-"""Seconds between closing a connection and cancelling what still serves it."""
 
 logger = logging.getLogger("mcp_trio.http.hypercorn")
 
@@ -113,25 +108,16 @@ async def serve_hypercorn(
     streams = Streams()
     wrapped = ASGIWrapper(_lending(served, streams))
     shared = Shared(wrapped, settings, send_deadline=send_deadline, upgrades=upgrades)
-    server = _Server(shared, streams, drain_grace, drain_stagger)
     with contextlib.ExitStack() as stack:
         stack.enter_context(one_cause())
         stack.enter_context(gc_thresholds_set(gc_thresholds))
         bound = stack.enter_context(contextlib.closing(_Listeners(settings, listeners)))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run, bound, app is not None)
-            try:
-                await server.ready.wait()
-                if handle_signals:
-                    receiver = trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT)
-                    nursery.start_soon(server.obey_signals, stack.enter_context(receiver))
-                if shutdown_trigger is not None:
-                    nursery.start_soon(server.stop_after, shutdown_trigger)
-                task_status.started(bound.addresses)
-                await server.done.wait()
-            finally:
-                server.stop()
-            nursery.cancel_scope.cancel()
+        with_lifespan = app is not None
+        worker = _Worker(bound, shared, streams, with_lifespan, drain_grace, drain_stagger)
+        async with worker.serving(handle_signals=handle_signals, shutdown_trigger=shutdown_trigger):
+            for address in bound.addresses:
+                logger.info("serving on %s", address)
+            task_status.started(bound.addresses)
 
 
 def _lending(app: ASGIApp, streams: Streams) -> Any:
@@ -145,91 +131,50 @@ def _lending(app: ASGIApp, streams: Streams) -> Any:
     return lending
 
 
-class _Server:
-    """What serving is, and what stopping means."""
+class _Worker(Host):
+    """An application on its listeners, with its lifespan around it if it has one."""
 
     def __init__(
-        self, shared: Shared, streams: Streams, drain_grace: float, drain_stagger: float
+        self,
+        listeners: "_Listeners",
+        shared: Shared,
+        streams: Streams,
+        with_lifespan: bool,
+        drain_grace: float,
+        drain_stagger: float,
     ) -> None:
-        self.ready = trio.Event()
-        self.done = trio.Event()
+        super().__init__(shared.open, streams, drain_grace, drain_stagger)
+        self._listeners = listeners
         self._shared = shared
-        self._streams = streams
-        self._grace = drain_grace
-        self._stagger = drain_stagger
-        self._stopping = trio.Event()
-        self._drain = trio.CancelScope()
+        self._with_lifespan = with_lifespan
 
-    def stop(self) -> None:
-        """Begin to stop; once is enough."""
-        self._stopping.set()
-
-    async def stop_after(self, trigger: Callable[[], Awaitable[object]]) -> None:
-        """Stop when the trigger returns."""
-        await trigger()
-        self.stop()
-
-    async def obey_signals(self, signals: AsyncIterator[int]) -> None:
-        """Stop at the first signal, and at once at the second."""
-        async for _ in signals:
-            if self._stopping.is_set():
-                self._drain.cancel()
-            self.stop()
-
-    async def run(self, listeners: "_Listeners", with_lifespan: bool) -> None:
-        """Serve until `stop`; cancelling ends it only while it starts."""
+    async def _live(self) -> None:
         with trio.CancelScope() as life:
             async with trio.open_nursery() as nursery:
                 lifespan = Lifespan(self._shared.app, self._shared.config, self._shared.state)
-                if with_lifespan:
+                if self._with_lifespan:
                     await nursery.start(lifespan.handle_lifespan)
                     # The application may as well return at once, and care for no lifespan.
                     with contextlib.suppress(trio.ClosedResourceError):
                         await lifespan.wait_for_startup()
-                # From here on this ends by `stop` alone, which the caller is bound to call.
+                # Until here it can be cancelled.
                 life.shield = True
-                await self._serve(listeners)
-                if with_lifespan:
+                await self._accept(self._listeners.listeners)
+                if self._with_lifespan:
                     gone = contextlib.suppress(trio.ClosedResourceError)
                     with gone, trio.move_on_after(self._grace):
                         await lifespan.wait_for_shutdown()
                 nursery.cancel_scope.cancel()
-        self.done.set()
 
-    async def _serve(self, listeners: "_Listeners") -> None:
-        async with trio.open_nursery() as connections:
-            async with trio.open_nursery() as accepting:
-                accepting.start_soon(
-                    partial(
-                        trio.serve_listeners,
-                        self._shared.handle,
-                        listeners.listeners,
-                        handler_nursery=connections,
-                    )
-                )
-                for address in listeners.addresses:
-                    logger.info("serving on %s", address)
-                self.ready.set()
-                await self._stopping.wait()
-                accepting.cancel_scope.cancel()
-            listeners.close()
-            await self._finish_requests()
-            connections.cancel_scope.cancel()
+    def _handler(self, nursery: trio.Nursery) -> Callable[[Any], Awaitable[None]]:
+        return self._shared.handle
 
-    async def _finish_requests(self) -> None:
-        deadline = trio.current_time() + self._grace
+    def _close_listeners(self) -> None:
+        self._listeners.close()
+
+    async def _begin_to_stop(self) -> None:
         await self._shared.context.terminated.set()
-        self._shared.open.close_idle()
-        self._drain.deadline = deadline
-        with self._drain:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._streams.end, deadline, self._stagger)
-                await self._shared.open.wait_empty()
-                nursery.cancel_scope.cancel()
-        self._shared.open.cut()
-        # Each application hears that its client has gone before it is cancelled.
-        with trio.move_on_after(CUT_GRACE):
-            await self._shared.open.wait_empty()
+        self._connections.close_idle()
 
 
 class _Listeners:

@@ -6,10 +6,9 @@ Source: specification, basic/transports/streamable-http.
 import contextlib
 import logging
 import os
-import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -22,7 +21,7 @@ from mcp_trio.http._connection import serve_connection
 from mcp_trio.http._connections import notice_absence
 from mcp_trio.http._heads import Request
 from mcp_trio.http._keepalive import take_keepalive
-from mcp_trio.http._running import gc_thresholds_set
+from mcp_trio.http._running import Host, gc_thresholds_set
 from mcp_trio.http._site import ConnectionLimits, Page, PrincipalOf, Site, text_answer
 from mcp_trio.http.endpoint import Answer, Endpoint, EndpointOptions
 from mcp_trio.http.metrics import metrics_page
@@ -31,9 +30,6 @@ from mcp_trio.transports.abc import Handler
 from mcp_trio.transports.lifespan import while_running
 
 __all__ = ["ListenerOptions", "serve_http"]
-
-CUT_GRACE: Final = 0.25
-"""Seconds between closing a connection and cancelling what still serves it."""
 
 logger: Final = logging.getLogger("mcp_trio.http.listener")
 
@@ -150,98 +146,51 @@ async def serve_http(
         if unix_socket is not None and listeners is None:
             stack.enter_context(unlinking(unix_socket))
         stack.enter_context(_counting(monitor, site))
-        server = _Server(site, drain_grace, drain_stagger)
+        listening = _Listening(bound, ssl_context, site, drain_grace, drain_stagger)
         urls = [url_of(listener, secure=ssl_context is not None) for listener in bound]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run, bound, ssl_context)
-            try:
-                await server.ready.wait()
-                if handle_signals:
-                    receiver = trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT)
-                    nursery.start_soon(server.obey_signals, stack.enter_context(receiver))
-                if shutdown_trigger is not None:
-                    nursery.start_soon(server.stop_after, shutdown_trigger)
-                for url in urls:
-                    logger.info("serving on %s", url)
-                task_status.started(urls)
-                await server.done.wait()
-            finally:
-                server.stop()
-            nursery.cancel_scope.cancel()
+        async with listening.serving(
+            handle_signals=handle_signals, shutdown_trigger=shutdown_trigger
+        ):
+            for url in urls:
+                logger.info("serving on %s", url)
+            task_status.started(urls)
 
 
-class _Server:
-    """What serving is, and what stopping means."""
+class _Listening(Host):
+    """A site on its listeners."""
 
-    def __init__(self, site: Site, drain_grace: float, drain_stagger: float) -> None:
-        self.ready = trio.Event()
-        self.done = trio.Event()
-        self._site = site
-        self._grace = drain_grace
-        self._stagger = drain_stagger
-        self._stopping = trio.Event()
-        self._drain = trio.CancelScope()
-
-    def stop(self) -> None:
-        """Begin to stop; once is enough."""
-        self._stopping.set()
-
-    async def stop_after(self, trigger: Callable[[], Awaitable[object]]) -> None:
-        """Stop when the trigger returns."""
-        await trigger()
-        self.stop()
-
-    async def obey_signals(self, signals: AsyncIterator[int]) -> None:
-        """Stop at the first signal, and at once at the second."""
-        async for _ in signals:
-            if self._stopping.is_set():
-                self._drain.cancel()
-            self.stop()
-
-    async def run(
-        self, listeners: list[trio.SocketListener], ssl_context: ssl.SSLContext | None
+    def __init__(
+        self,
+        listeners: list[trio.SocketListener],
+        ssl_context: ssl.SSLContext | None,
+        site: Site,
+        drain_grace: float,
+        drain_stagger: float,
     ) -> None:
-        """Serve until `stop`, which the caller is bound to call; cancelling does not reach it."""
-        serving: list[trio.abc.Listener[Any]] = [*listeners]
+        super().__init__(site.open, site.streams, drain_grace, drain_stagger)
+        self._bound = listeners
+        self._listeners: list[trio.abc.Listener[Any]] = [*listeners]
         if ssl_context is not None:
-            serving = [
+            self._listeners = [
                 trio.SSLListener(listener, ssl_context, https_compatible=True)
                 for listener in listeners
             ]
-        with trio.CancelScope(shield=True):  # noqa: ASYNC912 (the caller's `stop` bounds it)
-            async with trio.open_nursery() as connections:
-                self._site.nursery = connections
-                async with trio.open_nursery() as accepting:
-                    accepting.start_soon(
-                        partial(
-                            trio.serve_listeners,
-                            partial(serve_connection, self._site),
-                            serving,
-                            handler_nursery=connections,
-                        )
-                    )
-                    self.ready.set()
-                    await self._stopping.wait()
-                    accepting.cancel_scope.cancel()
-                for listener in listeners:
-                    listener.socket.close()
-                await self._finish_requests()
-                connections.cancel_scope.cancel()
-        self.done.set()
+        self._site = site
 
-    async def _finish_requests(self) -> None:
-        deadline = trio.current_time() + self._grace
+    async def _live(self) -> None:
+        with trio.CancelScope(shield=True):  # noqa: ASYNC912 (see `Host`)
+            await self._accept(self._listeners)
+
+    def _handler(self, nursery: trio.Nursery) -> Callable[[Any], Awaitable[None]]:
+        self._site.nursery = nursery
+        return partial(serve_connection, self._site)
+
+    def _close_listeners(self) -> None:
+        for listener in self._bound:
+            listener.socket.close()
+
+    async def _begin_to_stop(self) -> None:  # noqa: ASYNC910 (nothing to wait for)
         self._site.close_idle()
-        self._drain.deadline = deadline
-        with self._drain:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._site.streams.end, deadline, self._stagger)
-                await self._site.open.wait_empty()
-                nursery.cancel_scope.cancel()
-        self._site.open.cut()
-        # Each handler hears that its client has gone before it is cancelled.
-        with trio.move_on_after(CUT_GRACE):
-            await self._site.open.wait_empty()
 
 
 def _make_site(

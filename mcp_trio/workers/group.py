@@ -4,12 +4,13 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import trio
 
+from mcp_trio._stopping import Stopping
 from mcp_trio.workers.place import Place, WorkersFailed
 from mcp_trio.workers.process import WorkerProcess, start_worker
 from mcp_trio.workers.sockets import GivenPort, SharedPort, url_of
@@ -31,7 +32,7 @@ class Group:
 
     Attributes:
         started: set when all of them serve, or never will.
-        stopping: set when they are to stop.
+        stopping: whether they are to stop.
         done: set when they have.
         failure: why they never served.
     """
@@ -48,7 +49,7 @@ class Group:
         start_timeout: float,
     ) -> None:
         self.started = trio.Event()
-        self.stopping = trio.Event()
+        self.stopping = Stopping()
         self.done = trio.Event()
         self.failure: Exception | None = None
         self._port = port
@@ -56,7 +57,6 @@ class Group:
         self._launch = partial(start_worker, command, env=env, cwd=cwd)
         self._places = [Place(number, port, self._start, start_timeout) for number in range(count)]
         self._running: set[WorkerProcess] = set()
-        self._drain = trio.CancelScope()
         self._renewal = trio.Event()
         self._nursery: trio.Nursery
 
@@ -67,27 +67,16 @@ class Group:
                 return place.worker.urls
         return [url_of(*name) for name in self._port.names]
 
-    def stop(self) -> None:
-        """Begin to stop; once is enough."""
-        self.stopping.set()
-
-    async def stop_after(self, trigger: Callable[[], Awaitable[object]]) -> None:
-        """Stop when the trigger returns."""
-        await trigger()
-        self.stop()
-
     async def obey_signals(self, signals: AsyncIterator[int]) -> None:
         """Stop at the first signal, and at once at the second; replace workers on SIGHUP."""
         async for number in signals:
             if number == signal.SIGHUP:
                 self._renewal.set()
-                continue
-            if self.stopping.is_set():
-                self._drain.cancel()
-            self.stop()
+            else:
+                self.stopping.signalled()
 
     async def run(self) -> None:
-        """Keep the workers running until `stop`, then end them. Nothing else ends this."""
+        """Keep the workers running until told to stop, then end them. Nothing else ends this."""
         try:
             async with trio.open_nursery() as self._nursery:
                 async with trio.open_nursery() as keeping:
@@ -95,7 +84,7 @@ class Group:
                         keeping.start_soon(self._keep, place)
                     keeping.start_soon(self._report)
                     keeping.start_soon(self._renew)
-                    await self.stopping.wait()
+                    await self.stopping.wanted.wait()
                     keeping.cancel_scope.cancel()
                 self._port.close()
                 for place in self._places:
@@ -111,7 +100,7 @@ class Group:
             await place.keep()
         except (OSError, WorkersFailed) as problem:
             self.failure = problem
-            self.stop()
+            self.stopping.stop()
             await trio.lowlevel.checkpoint()
 
     async def _start(
@@ -147,9 +136,9 @@ class Group:
     async def _end(self) -> None:
         for worker in self._running:
             worker.stop()
-        with trio.move_on_after(self._stop_timeout), self._drain:
+        with trio.move_on_after(self._stop_timeout), self.stopping.drain:
             await self._wait_all()
-        if self._drain.cancelled_caught:
+        if self.stopping.drain.cancelled_caught:
             for worker in self._running:
                 worker.hurry()
             with trio.move_on_after(CUT_GRACE):

@@ -100,13 +100,13 @@ async def serve_workers(
                     if signals is not None:
                         services.start_soon(group.obey_signals, signals)
                     if shutdown_trigger is not None:
-                        services.start_soon(group.stop_after, shutdown_trigger)
+                        services.start_soon(group.stopping.stop_after, shutdown_trigger)
                     await group.started.wait()
-                    if not group.stopping.is_set():
+                    if not group.stopping.wanted.is_set():
                         task_status.started(group.urls())
-                    await group.stopping.wait()
+                    await group.stopping.wanted.wait()
                 finally:
-                    group.stop()
+                    group.stopping.stop()
                     with trio.CancelScope(shield=True):  # noqa: ASYNC102 (it has a deadline)
                         await group.done.wait()
     finally:
