@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import attrs
 import contract_server
 import pytest
 import trio
+from patience import in_time
 from wire_http import HttpExchange, HttpWire
 from wire_kit import (
     PATIENCE,
@@ -70,21 +71,6 @@ class HttpProcess:
                 await trio.sleep(0.005)
         assert self.process.returncode == 0
         return time.monotonic() - begun
-
-
-async def in_time(seconds: float, attempt: Callable[[], Awaitable[float]]) -> None:
-    """Hold a process to a limit, in one of three attempts.
-
-    Everything but the time has to be right each time. The limit is stretched on a machine that
-    has more to do than it has processors for: nobody can promise anything for that.
-    """
-    stretched = seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    took = []
-    for _ in range(3):
-        took.append(await attempt())
-        if took[-1] < stretched:
-            return
-    raise AssertionError(f"not within {stretched:.2f} s but {took}")
 
 
 @asynccontextmanager

@@ -231,6 +231,17 @@ class Peer(ByteReader):
             return self.buffer
 
 
+@asynccontextmanager
+async def connect(port: int, receive_buffer: int | None = None) -> AsyncIterator[Peer]:
+    """Open a connection to a port of this machine."""
+    sock = trio.socket.socket()
+    if receive_buffer is not None:
+        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
+    with sock:
+        await sock.connect(("127.0.0.1", port))
+        yield Peer(trio.SocketStream(sock))
+
+
 @attrs.define
 class Running:
     """A server that runs in the test."""
@@ -244,12 +255,8 @@ class Running:
     @asynccontextmanager
     async def connect(self, receive_buffer: int | None = None) -> AsyncIterator[Peer]:
         """Open a connection."""
-        sock = trio.socket.socket()
-        if receive_buffer is not None:
-            sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
-        with sock:
-            await sock.connect(("127.0.0.1", self.port))
-            yield Peer(trio.SocketStream(sock))
+        async with connect(self.port, receive_buffer) as peer:
+            yield peer
 
 
 def serving(config: Config | None, **options: Any) -> Callable[..., Any]:

@@ -6,29 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
-from http_kit import LISTEN, Peer, post
+from http_kit import LISTEN, Peer, connect, post
 
 SUPPORT = Path(__file__).parent
 PROGRAM = str(SUPPORT / "worker_program.py")
 PARENT = str(SUPPORT / "workers_parent.py")
-
-
-@asynccontextmanager
-async def connect(port: int, receive_buffer: int | None = None) -> AsyncIterator[Peer]:
-    """Open a connection."""
-    sock = trio.socket.socket()
-    if receive_buffer is not None:
-        sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_buffer)
-    with sock:
-        await sock.connect(("127.0.0.1", port))
-        yield Peer(trio.SocketStream(sock))
 
 
 async def call(peer: Peer, name: str, **arguments: Any) -> str:
@@ -211,18 +200,3 @@ def is_there(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-async def in_time(seconds: float, attempt: Callable[[], Awaitable[float]]) -> None:
-    """Hold a process to a limit, in one of three attempts.
-
-    Everything but the time has to be right each time. The limit is stretched on a machine that
-    has more to do than it has processors for: nobody can promise anything for that.
-    """
-    stretched = seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    took = []
-    for _ in range(3):
-        took.append(await attempt())
-        if took[-1] < stretched:
-            return
-    raise AssertionError(f"not within {stretched:.2f} s but {took}")

@@ -15,13 +15,12 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from http_kit import post, until
+from http_kit import connect, post, until
 from workers_kit import (
     PROGRAM,
     Listener,
     ask_who,
     call,
-    connect,
     everybody,
     is_there,
     listeners,

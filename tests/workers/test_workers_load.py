@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from workers_kit import PARENT, Listener, call, connect, everybody, in_time, listeners, program
+from http_kit import connect
+from patience import in_time
+from workers_kit import PARENT, Listener, call, everybody, listeners, program
 
 EXAMPLE = str(Path(__file__).parents[2] / "examples" / "everything_server.py")
 STREAMS = 1000

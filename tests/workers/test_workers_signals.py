@@ -5,14 +5,13 @@ import signal
 
 import pytest
 import trio
-from http_kit import post, until
+from http_kit import connect, post, until
+from patience import in_time
 from workers_kit import (
     PARENT,
     Listener,
     children_of,
-    connect,
     everybody,
-    in_time,
     is_there,
     listeners,
     program,
