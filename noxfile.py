@@ -78,7 +78,7 @@ def conformance(session: nox.Session) -> None:
     session.install("-e", ".")
     session.run(
         "python",
-        "tests/conformance/run_server.py",
+        "tests/interop/conformance.py",
         str(scripts),
         *session.posargs,
         f"--cache={cache('conformance')}",
@@ -89,7 +89,7 @@ def conformance(session: nox.Session) -> None:
 def interop(session: nox.Session) -> None:
     """Our server with the official Python SDK's client."""
     session.install("-e", ".")
-    session.run("python", "tests/interop/run.py", f"--cache={cache('interop')}")
+    session.run("python", "tests/interop/python_sdk.py", f"--cache={cache('interop')}")
 
 
 @nox.session

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -97,33 +97,37 @@ def kinds(cache: Path) -> dict[str, Kind]:
 
 
 def prepare_sdk(cache: Path) -> None:
-    """Make the environment of the official SDK, once."""
+    """Make the environment of the official Python SDK, once."""
     home = cache / "sdk"
-    ready = home / "ready"
-    if ready.exists() and ready.read_text() == SDK:
-        return
-    print(f"installing {SDK} into {home} ...", flush=True)
-    shutil.rmtree(home, ignore_errors=True)
-    venv.create(home, with_pip=True)
-    subprocess.run(
-        [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", SDK], check=True
-    )
-    ready.write_text(SDK)
+
+    def install() -> None:
+        venv.create(home, with_pip=True)
+        python = str(home / "bin" / "python")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", SDK], check=True)
+
+    _install_once(home, SDK, install)
 
 
 def prepare_ts(cache: Path) -> None:
     """Install the packages of the official TypeScript SDK, once. Needs Node and npm."""
     home = cache / "ts"
+
+    def install() -> None:
+        (home / "package.json").write_text('{"private": true}\n')
+        npm = shutil.which("npm") or "npm"
+        subprocess.run([npm, "install", "--silent", "--no-audit", *TS_SDK], cwd=home, check=True)
+
+    _install_once(home, " ".join(TS_SDK), install)
+
+
+def _install_once(home: Path, wanted: str, install: Callable[[], object]) -> None:
     ready = home / "ready"
-    wanted = " ".join(TS_SDK)
     if ready.exists() and ready.read_text() == wanted:
         return
     print(f"installing {wanted} into {home} ...", flush=True)
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    (home / "package.json").write_text('{"private": true}\n')
-    npm = shutil.which("npm") or "npm"
-    subprocess.run([npm, "install", "--silent", "--no-audit", *TS_SDK], cwd=home, check=True)
+    install()
     ready.write_text(wanted)
 
 

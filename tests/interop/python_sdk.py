@@ -1,21 +1,19 @@
 """Our server and the official Python SDK's client, over HTTP on both hosts and over stdio.
 
-    python tests/interop/run.py --cache FOLDER
+    python tests/interop/python_sdk.py --cache FOLDER
 
 The SDK comes into an environment of its own in FOLDER, once. Exit status 0 if all is well.
 """
 
 import argparse
-import contextlib
-import signal
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
+from peers import SERVER, install_once, serving
+
 HERE = Path(__file__).parent
-SERVER = str(HERE.parents[1] / "examples" / "everything_server.py")
 SDK = "mcp==2.3.0"
 LIMIT = 120
 
@@ -36,27 +34,15 @@ def main() -> int:
 
 def install(cache: Path) -> Path:
     """Have the SDK there, and return its Python."""
-    ready, python = cache / "ready", cache / "bin" / "python"
-    if not ready.exists() or ready.read_text() != SDK:
+    python = cache / "bin" / "python"
+
+    def install_sdk() -> None:
         venv.create(cache, with_pip=True, clear=True)
         command = [str(python), "-m", "pip", "install", "--quiet", SDK]
         subprocess.run(command, check=True, timeout=600)
-        ready.write_text(SDK)
+
+    install_once(cache, SDK, install_sdk)
     return python
-
-
-@contextlib.contextmanager
-def serving(host: str) -> Iterator[str]:
-    """Our server in a process of its own; gives its URL."""
-    command = [sys.executable, SERVER, host, "127.0.0.1:0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        if server.stderr is None:
-            raise ValueError("standard error is not a pipe")
-        yield next(line for line in server.stderr if line.startswith("serving ")).split()[1]
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(10)
 
 
 def run(python: Path, *arguments: str) -> bool:
