@@ -283,8 +283,7 @@ class Endpoint:
                 ) from None
             raise
         verify_standard(headers, request.method, request.params)
-        if request.method == methods.TOOLS_CALL:
-            verify_params(headers, self._handler.mirrored(request))
+        verify_params(headers, self._handler.mirrored(request))
         if not self._handler.knows(request.method):
             raise errors.MethodNotFound(f"Method not found: {request.method}")
 

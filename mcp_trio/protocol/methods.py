@@ -18,7 +18,6 @@ __all__ = [
     "TOOLS_LIST_CHANGED",
 ]
 
-TOOLS_CALL: Final = "tools/call"
 LISTEN: Final = "subscriptions/listen"
 INITIALIZE: Final = "initialize"
 """The handshake of the older era, and the one request that must not be cancelled."""

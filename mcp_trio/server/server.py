@@ -417,7 +417,7 @@ class Server(Offers):
 
     def mirrored(self, request: jsonrpc.Request) -> Mapping[str, object]:
         """What the `Mcp-Param-*` headers of a request have to say; see `Header`."""
-        return self._tools.mirrored(request.params) if request.method == methods.TOOLS_CALL else {}
+        return self._tools.mirrored(request.params) if request.method == "tools/call" else {}
 
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""
