@@ -39,6 +39,7 @@ class Outlet:
 
     Args:
         stream: where to.
+        fd: its descriptor, if that can be written to without the stream.
         deadline: how long a client may take for each 64 KiB, in seconds.
         start_soon: starts a task for what is left of a write that must not wait.
         on_death: called when a write has failed or taken too long, which it is told.
