@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import trio
-from http_kit import BOTH, LISTEN, META, FakeHandler, headers_for, message, note
+from http_kit import BOTH, LISTEN, FakeHandler, headers_for, message, note
+from request_meta import META
 
 from mcp_trio import errors
 from mcp_trio.http.endpoint import Answer, Call, Endpoint, HttpRequest

@@ -4,7 +4,8 @@ import json
 from typing import Any, get_args
 
 import pytest
-from server_kit import META, Recorder, ask, request, result_of
+from request_meta import META
+from server_kit import Recorder, ask, request, result_of
 
 from mcp_trio import types
 from mcp_trio.server import CacheHints, Context, Server

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import trio
-from server_kit import META, Recorder, ask, call, error_of, request, result_of, text_of
+from request_meta import META
+from server_kit import Recorder, ask, call, error_of, request, result_of, text_of
 
 from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc

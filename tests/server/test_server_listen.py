@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import trio
-from server_kit import META, Recorder, ask, call, request
+from request_meta import META
+from server_kit import Recorder, ask, call, request
 
 from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc

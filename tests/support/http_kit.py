@@ -11,6 +11,7 @@ import attrs
 import trio
 from byte_reader import ByteReader
 from hypercorn.config import Config
+from request_meta import META, VERSION
 
 from mcp_trio import codec, errors
 from mcp_trio.http._connection import Connection
@@ -24,11 +25,6 @@ from mcp_trio.transports.abc import Exchange
 host = "hypercorn"
 """What `running` runs: "hypercorn" or "native". Tests of both let a fixture set it."""
 
-VERSION = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": VERSION,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 LISTEN = "subscriptions/listen"
 BOTH = "application/json, text/event-stream"
 

@@ -5,15 +5,11 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import trio
+from request_meta import META
 
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import Server
 from mcp_trio.transports.abc import Exchange, Principal
-
-META: dict[str, Any] = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 class Recorder(Exchange):
