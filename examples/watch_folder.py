@@ -62,6 +62,15 @@ def scan(root: Path) -> dict[str, tuple[Path, Stamp]]:
     return found
 
 
+def identity(root: Path) -> tuple[int, int] | None:
+    """What tells the folder from another one at the same place; None if there is none."""
+    try:
+        status = root.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _walk(root: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(root):  # does not follow links, passes over the unreadable
         for name in sorted(names):
@@ -138,8 +147,15 @@ class WatchedFolder:
     def _reports(self, stopped: threading.Event) -> Iterator[set[str]]:
         """The URIs of each report; the first, empty, as soon as the system is watching.
 
-        So nothing can change unnoticed between the first listing and the first notice.
+        So nothing can change unnoticed between the first listing and the first notice. It ends
+        when it can no longer be relied on; then it is to be begun again.
         """
+        watched = identity(self.root)
+        if watched is None:
+            yield set()  # for a last look: nothing is there
+            while identity(self.root) is None and not stopped.wait(0.05):
+                pass
+            return
         reports = watchfiles.watch(
             self.root,
             watch_filter=None,
@@ -156,6 +172,12 @@ class WatchedFolder:
                 if report or first:
                     yield {Path(name).as_uri() for _, name in report}
                 first = False
+                # The system watches a folder, not its name. There may be another one by now.
+                deleted = (watchfiles.Change.deleted, str(self.root)) in report
+                if deleted or identity(self.root) != watched:
+                    return
+        except FileNotFoundError:
+            return  # gone again before it could be watched
         except WatchfilesRustInternalError:
             # It cannot express a name that is not UTF-8 and gives up. Begin again: the listing
             # that follows has what this report would have had.

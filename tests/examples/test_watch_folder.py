@@ -1,8 +1,10 @@
 """`watch_folder.py` on real folders, with the system's own change notices."""
 
 import base64
+import contextlib
 import os
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -109,6 +111,55 @@ async def test_a_rename_is_one_file_less_and_one_more(example: ModuleType, folde
             ResourceUpdated(new.as_uri()),
         )
         assert await names(client) == ["deep/new.txt"]
+
+
+def replace_at_once(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def replace_after_a_while(folder: Path) -> None:
+    shutil.rmtree(folder)
+    time.sleep(0.3)
+    folder.mkdir()
+
+
+def replace_by_another(folder: Path) -> None:
+    old = folder.with_name("old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
+    folder.mkdir()
+
+
+async def wait_for_text(client: Client, changes: Subscription, uri: str, text: str | None) -> None:
+    """Read after each change until the text is there; None for a file that is not."""
+    while True:
+        found = None
+        with contextlib.suppress(errors.InvalidParams):
+            contents = await read(client, uri)
+            assert isinstance(contents, types.TextResourceContents)
+            found = contents.text
+        if found == text:
+            return
+        await changes.receive()
+
+
+@pytest.mark.parametrize("replace", [replace_at_once, replace_after_a_while, replace_by_another])
+async def test_a_folder_that_is_deleted_and_made_again(
+    example: ModuleType, folder: Path, replace: Callable[[Path], None]
+) -> None:
+    """What is at the place is served, however often it becomes another folder."""
+    note = folder / "note.txt"
+    async with watched(example, folder, note.as_uri()) as (client, changes):
+        for text in ("one", "two", "three"):
+            note.write_text(text)
+            await wait_for_text(client, changes, note.as_uri(), text)
+            await trio.to_thread.run_sync(replace, folder)
+            await wait_for_text(client, changes, note.as_uri(), None)
+        note.write_text("four")
+        await wait_for_text(client, changes, note.as_uri(), "four")
+        note.write_text("five")
+        await wait_for_text(client, changes, note.as_uri(), "five")
 
 
 async def test_binary_files_are_blobs(example: ModuleType, folder: Path) -> None:
