@@ -15,9 +15,9 @@ from typing import Any
 import trio
 
 from mcp_trio import ResourceUpdated, Server, SubscriptionFilter, asgi_app
-from mcp_trio.subscriptions.events import Event
-from mcp_trio.subscriptions.source import (
+from mcp_trio.subscriptions import (
     CloseReason,
+    Event,
     SourceHandle,
     SubscriptionContext,
     SubscriptionSource,

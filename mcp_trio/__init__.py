@@ -1,7 +1,9 @@
 """The Model Context Protocol for Trio: servers, clients and change subscriptions.
 
 The names below are what most programs need. Beside them, `mcp_trio.types` has the values of the
-protocol, `mcp_trio.errors` the exceptions, and `mcp_trio.testing` what tests of your own need.
+protocol, `mcp_trio.errors` the exceptions, `mcp_trio.testing` what tests of your own need,
+`mcp_trio.subscriptions` what a source of your own does, and `mcp_trio.server` what fewer handlers
+need.
 """
 
 from mcp_trio.client.client import Client

@@ -5,7 +5,8 @@ learns of its request and asks its client, and `Limits` bounds how much one serv
 questions are `Elicit`, `ElicitUrl`, `Sample` and `ListRoots`; a user's answer is `Accepted`,
 `Declined` or `Dismissed`; and `InputRequired` is what a handler returns to ask step by step.
 `Depends` marks a parameter that the server fills, `Complete` one that a client can complete,
-and `CacheHints` say how long clients may cache what.
+`CacheHints` say how long clients may cache what, and `ResourceNotFound` is what a template
+raises where there is nothing at a URI.
 """
 
 from mcp_trio.server.caching import CacheHints
@@ -26,6 +27,7 @@ from mcp_trio.server.questions import (
     Question,
     Sample,
 )
+from mcp_trio.server.resources import ResourceNotFound
 from mcp_trio.server.server import Server
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Limits",
     "ListRoots",
     "Question",
+    "ResourceNotFound",
     "Sample",
     "Server",
 ]
