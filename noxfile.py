@@ -56,7 +56,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation; a warning is an error."""
-    session.install("-e", ".[redis]", *dependency_group("docs"))
+    session.install("-e", ".[redis,telemetry]", *dependency_group("docs"))
     shutil.rmtree("docs/_build", ignore_errors=True)
     builder = session.posargs[0] if session.posargs else "html"
     strictly = ["-T", "-E", "-W", "--keep-going", "-n"]

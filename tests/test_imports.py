@@ -64,6 +64,7 @@ class Import:
 
 
 EXTRAS: dict[str, set[str]] = {
+    "server/telemetry.py": {"opentelemetry"},
     "subscriptions/redis.py": {"anyio", "coredis"},
 }
 """Files that only work with an extra, and what comes with it; nobody else imports that."""

@@ -18,6 +18,7 @@ from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc, meta
 from mcp_trio.server.access import Guard
 from mcp_trio.server.limits import Limits, SubscriptionSlots
+from mcp_trio.server.observer import Observer, SubscriptionObserver
 from mcp_trio.server.watchers import Watch, Watchers
 from mcp_trio.subscriptions.authorize import Authorizer, authorize_filter
 from mcp_trio.subscriptions.events import Kind
@@ -54,6 +55,7 @@ class Subscriptions:
         own_source: whether the source drains with the server; a hub can be shared, and stays.
         guard: asked whether a caller may read what it wants to follow.
         watchers: what runs while there are subscribers to a URI.
+        observer: told what becomes of each.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Subscriptions:
         own_source: bool,
         guard: Guard | None = None,
         watchers: Watchers | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._source = source
         self._kinds = kinds
@@ -79,6 +82,7 @@ class Subscriptions:
         self._own_source = own_source
         self._guard = guard
         self._watchers = watchers
+        self._observer = observer
         self._open: dict[OpenSubscription, _Asking | None] = {}
         self._idle: trio.Event | None = None
         self._drained_in: trio.lowlevel.TrioToken | None = None
@@ -106,6 +110,7 @@ class Subscriptions:
         """
         # No local may keep the params, their `_meta` or the principal: this frame lives long.
         how = "error"
+        observed = None if self._observer is None else self._observer.subscription()
         running: list[OpenSubscription] = []
         try:
             wanted = [self._read(request, exchange)]
@@ -114,7 +119,7 @@ class Subscriptions:
             del principal
             with self._slots.slot(exchange.connection, name):
                 exchange.release()
-                result = await self._run(request.id, exchange, wanted, running)
+                result = await self._run(request.id, exchange, wanted, running, observed)
             how = _reason(result)
             return jsonrpc.result_reply(request.id, result)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -130,6 +135,8 @@ class Subscriptions:
             raise
         finally:
             self.ended[how] += 1
+            if observed is not None:
+                observed.ended(how, sum(subscription.written for subscription in running))
             if self._idle is not None and not self.count:
                 self._idle.set()
 
@@ -164,6 +171,7 @@ class Subscriptions:
         exchange: Exchange,
         read: list[tuple[SubscriptionFilter, SubscriptionContext, Authorizer | None]],
         running: list[OpenSubscription],
+        observed: SubscriptionObserver | None,
     ) -> dict[str, Any]:
         wanted, context, authorize = read.pop()
         asking = None if authorize is None else _Asking(authorize, context)
@@ -189,6 +197,7 @@ class Subscriptions:
             authorize=authorize,
             on_open=on_open,
             on_accepted=on_accepted,
+            on_acknowledged=None if observed is None else observed.acknowledged,
         )
         # The runner lets go of them when it can; so must this frame.
         del wanted, context, authorize, on_open, on_accepted

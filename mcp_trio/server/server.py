@@ -21,6 +21,7 @@ from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
 from mcp_trio.server.listen import Subscriptions
 from mcp_trio.server.middleware import Incoming, Middleware, chain
+from mcp_trio.server.observer import Observer
 from mcp_trio.server.offers import Offers
 from mcp_trio.server.registry import Registry
 from mcp_trio.server.state import StateSeal
@@ -86,6 +87,8 @@ class Server(Offers):
             nursery for background tasks. What it gives is `Context.lifespan`.
         middleware: async functions around every request, the outermost first; see
             `server.middleware`.
+        telemetry: who measures requests, subscriptions and the hub, such as
+            `server.telemetry.Telemetry`. A hub tells one: that of the last server it was given.
 
     Raises:
         ValueError: an argument makes no sense.
@@ -116,6 +119,7 @@ class Server(Offers):
         state_ttl: float = 3600.0,
         lifespan: Callable[["Server"], AbstractAsyncContextManager[Any]] | None = None,
         middleware: Sequence[Middleware] = (),
+        telemetry: Observer | None = None,
     ) -> None:
         if page_size < 1:
             raise ValueError(f"page_size must be positive, got {page_size!r}")
@@ -170,6 +174,7 @@ class Server(Offers):
                 own_source=source is not hub,
                 guard=guard,
                 watchers=self._watchers,
+                observer=telemetry,
             )
         self._methods: dict[str, Callable[[Call], Awaitable[jsonrpc.Reply]]] = {
             "server/discover": self._discover,
@@ -192,6 +197,10 @@ class Server(Offers):
         listening = () if self._subscriptions is None else (methods.LISTEN,)
         self._counts = RequestCounts((*self._methods, *listening))
         self._ignored: set[str] = set()
+        if telemetry is not None:
+            middleware = (telemetry.around(self._target), *middleware)
+            if hub is not None:
+                hub.observe(telemetry.hub)
         self._chain = chain(middleware, self._enter) if middleware else None
 
     # Changes
@@ -418,6 +427,17 @@ class Server(Offers):
     def mirrored(self, request: jsonrpc.Request) -> Mapping[str, object]:
         """What the `Mcp-Param-*` headers of a request have to say; see `Header`."""
         return self._tools.mirrored(request.params) if request.method == "tools/call" else {}
+
+    def _target(self, request: jsonrpc.Request) -> str | None:
+        """The registered tool or prompt that a request is about."""
+        if request.method == methods.TOOLS_CALL:
+            known: Registry[Any] = self._tools.registry
+        elif request.method == "prompts/get":
+            known = self._prompts.registry
+        else:
+            return None
+        name = request.params.get("name")
+        return name if isinstance(name, str) and known.get(name) is not None else None
 
     def knows(self, method: str) -> bool:
         """Whether there is a handler for the method."""

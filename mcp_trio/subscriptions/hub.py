@@ -33,6 +33,7 @@ from mcp_trio.subscriptions.events import (
 from mcp_trio.subscriptions.filter import ALL_KINDS, SubscriptionFilter, narrow_by_capabilities
 from mcp_trio.subscriptions.listener import Listener, Registry
 from mcp_trio.subscriptions.mailbox import Entry, Outcome, Overflow
+from mcp_trio.subscriptions.observer import HubObserver
 from mcp_trio.subscriptions.source import (
     End,
     SourceHandle,
@@ -107,6 +108,7 @@ class Hub(SubscriptionSource):
         self._token: trio.lowlevel.TrioToken | None = None
         self._forward: Callable[[Event, bool], object] | None = None
         self._totals = Totals()
+        self._observer: HubObserver | None = None
 
     # Publishing
 
@@ -161,6 +163,8 @@ class Hub(SubscriptionSource):
             case _:
                 raise TypeError(f"not an event to publish: {event!r}")
         self._totals.add(report)
+        if self._observer is not None:
+            self._observer.published(event, report)
         return report
 
     def publish_from_thread(
@@ -376,6 +380,15 @@ class Hub(SubscriptionSource):
         with trio.CancelScope(deadline=deadline):
             await self._registry.wait_all_closed()
         await trio.lowlevel.checkpoint_if_cancelled()
+
+    def observe(self, observer: HubObserver | None) -> None:
+        """Tell somebody of all publications from now on, in place of who was told before.
+
+        Args:
+            observer: who is told; None for nobody.
+        """
+        self._observer = observer
+        self._registry.taken = None if observer is None else observer.taken
 
     def statistics(self, *, per_listener: bool = False) -> HubStatistics:
         """Counts and ages of this moment; with `per_listener` also for each listener.

@@ -105,6 +105,9 @@ class Listener(Mailbox, SourceHandle):
             self._pulling = False
         if self._head is None:
             raise trio.EndOfChannel
+        taken = self._registry.taken
+        if taken is not None and not self._undeclared:  # a loss is told first
+            taken(trio.current_time() - self._head[1])
         return self.take()
 
     def _abort(self, _: object) -> trio.lowlevel.Abort:
@@ -157,13 +160,15 @@ class Registry:
         listeners: those that are open.
         index: those of them that still take something in.
         abandoned: how many events waited for listeners when these were closed.
+        taken: called with the age of each event that a listener takes out of its mailbox.
     """
 
-    __slots__ = ("_all_closed", "_on_interest", "abandoned", "index", "listeners")
+    __slots__ = ("_all_closed", "_on_interest", "abandoned", "index", "listeners", "taken")
 
     def __init__(self, on_interest: Callable[[str, bool], object] | None) -> None:
         self.listeners: dict[Listener, None] = {}
         self.abandoned = 0
+        self.taken: Callable[[float], object] | None = None
         self.index: Index[Listener] = Index()
         self._on_interest = on_interest
         self._all_closed = trio.Event()

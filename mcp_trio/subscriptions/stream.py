@@ -249,6 +249,7 @@ class OpenSubscription:
         accepted: SubscriptionFilter,
         exchange: FrameWriter,
         sub_resources: bool,
+        on_acknowledged: Callable[[], object] | None,
     ) -> End:
         """Acknowledge, then pull and write in turn; returns how it ended gracefully.
 
@@ -259,6 +260,9 @@ class OpenSubscription:
         encoded_id = frames.encode_id(self.id)
         await exchange.send(frames.ack_frame(encoded_id, accepted))
         self.acknowledged = True
+        if on_acknowledged is not None:
+            on_acknowledged()
+            del on_acknowledged
         if not accepted:
             return End("nothing-granted")
         handle.write_through(self._writer(encoded_id, exchange, expires_at))
@@ -352,6 +356,7 @@ async def run_subscription(
     authorize: Authorizer | None = None,
     on_open: Callable[[OpenSubscription], object] | None = None,
     on_accepted: Callable[[SubscriptionFilter], object] | None = None,
+    on_acknowledged: Callable[[], object] | None = None,
 ) -> dict[str, Any]:
     """Serve one `subscriptions/listen` request until it ends.
 
@@ -372,6 +377,7 @@ async def run_subscription(
             when this function returns.
         on_accepted: called with what the subscription covers, before that is acknowledged, if
             it covers anything. What it raises ends the subscription.
+        on_acknowledged: called when the acknowledgement was written; it must not raise.
 
     Returns:
         The result to answer with, after a graceful end.
@@ -394,6 +400,8 @@ async def run_subscription(
     del context, authorize, on_open, kinds, extension_fields
     if handle is None:
         await exchange.send(frames.ack_frame(frames.encode_id(request_id), wanted))
+        if on_acknowledged is not None:
+            on_acknowledged()
         return frames.completion_result(request_id, server_info, End("nothing-granted"))
     reason = CloseReason("error")
     try:
@@ -406,7 +414,7 @@ async def run_subscription(
         del wanted
         try:
             end = await subscription._deliver(  # noqa: SLF001
-                handle, accepted, exchange, source.emits_sub_resources
+                handle, accepted, exchange, source.emits_sub_resources, on_acknowledged
             )
         except _StoppedError:
             end = subscription._end or End()  # noqa: SLF001
