@@ -10,11 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "mcp_trio"
 
-_WIRE = {"types", "codec", "errors", "protocol", "_causes"}
+_WIRE = {"types", "codec", "errors", "protocol", "_backoff", "_causes"}
 
 RULES: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
+    "_backoff": set(),
     "_causes": set(),
     "_stopping": set(),
     "_layout": {"types"},
@@ -38,6 +39,7 @@ HELPERS = ("open_", "serve_")
 THIRD_PARTY: dict[str, set[str]] = {
     "types": {"attrs"},
     "errors": {"trio"},
+    "_backoff": {"attrs"},
     "_causes": set(),
     "_stopping": {"trio"},
     "_layout": {"attrs"},
