@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
+from mcp_trio.client.observers import Observers
 from mcp_trio.client.subscription import EventHook, Subscription, open_subscription
 from mcp_trio.protocol import meta, methods, versions
 from mcp_trio.subscriptions.filter import SubscriptionFilter
@@ -65,6 +66,7 @@ class Client:
         self._capabilities = {} if capabilities is None else _wire_object(capabilities)
         self._request_ids = itertools.count(1)
         self._listen_ids = itertools.count(1)
+        self._observers = Observers()
 
     def __repr__(self) -> str:
         return f"<Client over {self._transport!r}>"
@@ -109,6 +111,7 @@ class Client:
             method,
             self._params(params or {}, None if progress is None else request_id),
             progress=progress,
+            observers=self._observers,
         )
 
     async def discover(self) -> types.DiscoverResult:
@@ -233,6 +236,7 @@ class Client:
             params,
             ack_timeout=ack_timeout,
             before_event=before_event,
+            observers=self._observers,
         )
 
     async def _typed(

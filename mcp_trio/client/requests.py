@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import trio
 
 from mcp_trio import codec, errors, types
+from mcp_trio.client.observers import Observers
 from mcp_trio.protocol import exchange, jsonrpc, methods
 from mcp_trio.transports import abc
 
@@ -30,6 +31,7 @@ async def perform(
     params: dict[str, Any],
     *,
     progress: ProgressHandler | None = None,
+    observers: Observers | None = None,
 ) -> dict[str, Any]:
     """Send a request and wait for its result, which is checked to be a complete one.
 
@@ -53,8 +55,11 @@ async def perform(
                 logger.debug("%s: dropped what is not its own", method)
             elif not isinstance(message, jsonrpc.Notification):
                 break
-            elif progress is not None and message.method == methods.PROGRESS:
-                await _report(progress, message)
+            else:
+                if observers is not None:
+                    observers.observe(message, request_id=request_id)
+                if progress is not None and message.method == methods.PROGRESS:
+                    await _report(progress, message)
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):
         raise message.error

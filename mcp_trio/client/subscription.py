@@ -14,6 +14,7 @@ import trio
 
 from mcp_trio import errors
 from mcp_trio.client import requests
+from mcp_trio.client.observers import Observers
 from mcp_trio.protocol import exchange, jsonrpc, meta, methods
 from mcp_trio.subscriptions.events import (
     CORE_EVENTS,
@@ -95,6 +96,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         messages: trio.abc.ReceiveChannel[jsonrpc.Message],
         *,
         before_event: EventHook | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.id: str = subscription_id
         self.requested: SubscriptionFilter = requested
@@ -103,6 +105,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         self._life = exchange.ClientExchange(subscription_id, methods.LISTEN)
         self._messages = messages
         self._before_event = before_event
+        self._observers = Observers() if observers is None else observers
         self._waiting: deque[Event] = deque()
         self._loss: BaseException | None = None
         self._receiving = False
@@ -172,6 +175,8 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         self._life.cancel()
         if self.end is None:
             self.end = SubscriptionEnd("local")
+            # What has arrived, and nobody has read, is discarded with it.
+            self._observers.missed(self.acknowledged)
 
     async def _open(self, ack_timeout: float) -> None:
         """Wait until it is acknowledged, or over before it began."""
@@ -216,8 +221,10 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         elif message.method == methods.CANCELLED:
             reason = message.params.get("reason")
             self.end = SubscriptionEnd("cancelled", reason if isinstance(reason, str) else None)
+            self._observe(message)
         elif message.method == methods.ACKNOWLEDGED:
             self.acknowledged = self._read_acknowledgement(message.params)
+            self._observe(message)
         else:
             self._take_change(message)
 
@@ -257,8 +264,12 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         if event is None:
             self._ignore("not among what was granted")
             return
+        self._observe(message)  # before anybody can hear of it
         self._note_dropped(message.params.get("_meta"))
         self._waiting.append(event)
+
+    def _observe(self, message: jsonrpc.Notification) -> None:
+        self._observers.observe(message, subscription_id=self.id, granted=self.acknowledged)
 
     def _note_dropped(self, raw: object) -> None:
         """Say before what follows the gap how many events it has swallowed."""
@@ -295,6 +306,7 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         text = str(cause) if cause is not None else "the stream ended without a result"
         self.end = SubscriptionEnd("lost", text)
         self._loss = cause
+        self._observers.missed(self.acknowledged)
         return errors.SubscriptionLost(f"{self.id} was lost: {text}")
 
     def _raise_if_closed(self) -> None:
@@ -319,10 +331,13 @@ async def open_subscription(
     *,
     ack_timeout: float,
     before_event: EventHook | None = None,
+    observers: Observers | None = None,
 ) -> AsyncGenerator[Subscription]:
     """Open a subscription; see `Client.listen`."""
     async with transport.open_exchange(subscription_id, methods.LISTEN, params) as messages:
-        subscription = Subscription(subscription_id, wanted, messages, before_event=before_event)
+        subscription = Subscription(
+            subscription_id, wanted, messages, before_event=before_event, observers=observers
+        )
         await subscription._open(ack_timeout)  # noqa: SLF001 - opening is nobody else's business
         try:
             yield subscription
