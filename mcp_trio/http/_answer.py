@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-import attrs
 import h11
 import trio
 
@@ -17,7 +16,7 @@ from mcp_trio import codec, errors
 from mcp_trio.http import _pool, _wire
 from mcp_trio.protocol import jsonrpc, media, sse
 
-__all__ = ["HttpAnswer", "HttpAnswerStatistics"]
+__all__ = ["HttpAnswer"]
 
 logger = logging.getLogger("mcp_trio.http")
 
@@ -25,22 +24,6 @@ _MAX_ERROR_BODY: Final = 64 * 1024
 _MAX_INTERIM: Final = 20
 _FINISH_GRACE: Final = 0.05
 """Seconds that the end of a chunked body may lag behind the response it carried."""
-
-
-@attrs.frozen
-class HttpAnswerStatistics:
-    """A snapshot of one answer.
-
-    Attributes:
-        waiting: messages that have arrived and were not received yet.
-        comments: how many keep-alive comments have arrived so far.
-        last_heard: the moment of `trio.current_time` at which anything was read last. It is
-            read when the consumer asks, so with nobody in `receive` this says little.
-    """
-
-    waiting: int
-    comments: int
-    last_heard: float
 
 
 class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
@@ -74,8 +57,13 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._ended = False
         self.complete: bool = False
         """Whether the response has arrived; nothing comes after it."""
-        self._comments = 0
-        self._last_heard = trio.current_time()
+        self.comments: int = 0
+        """How many keep-alive comments have arrived."""
+        self.comment_interval: float | None = None
+        """The longest time between two of them, in seconds; None before the second."""
+        self.last_heard: float = trio.current_time()
+        """The moment of `trio.current_time` at which anything was read last."""
+        self._last_comment: float | None = None
 
     async def receive(self) -> jsonrpc.Message:
         """The next message. Cancelling loses none.
@@ -103,7 +91,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                     if not self._parse():
                         waited = True
                         await self._connection.fill()
-                        self._last_heard = trio.current_time()
+                        self.last_heard = trio.current_time()
                 except errors.ConnectionLost as lost:
                     self._failure = lost
                     await self._try_again(lost)
@@ -130,11 +118,10 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self._connection = await resend()
         self._failure = None
 
-    def statistics(self) -> HttpAnswerStatistics:
-        """What waits here, and what is known of the server being alive."""
-        return HttpAnswerStatistics(
-            waiting=len(self._pending), comments=self._comments, last_heard=self._last_heard
-        )
+    @property
+    def waiting(self) -> int:
+        """How many messages have arrived and were not received yet."""
+        return len(self._pending)
 
     async def aclose(self) -> None:
         """Close the connection; to the server this is the cancellation."""
@@ -246,7 +233,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     def _take_event(self, event: sse.ServerSentEvent | sse.Comment) -> None:
         if isinstance(event, sse.Comment):
-            self._comments += 1
+            self._take_comment()
             return
         if self.complete or event.event != "message" or not event.data.strip():
             return
@@ -259,6 +246,13 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             logger.warning("%s sent a request on a response stream; it is dropped", self._peer)
             return
         self._deliver(message)
+
+    def _take_comment(self) -> None:
+        self.comments += 1
+        last, self._last_comment = self._last_comment, self.last_heard
+        # Those that one read has brought say nothing of the time between them.
+        if last is not None and last < self.last_heard:
+            self.comment_interval = max(self.comment_interval or 0.0, self.last_heard - last)
 
     def _take_end(self) -> None:
         head = self._head

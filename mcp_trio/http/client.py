@@ -8,7 +8,7 @@ Source: specification, basic/transports/streamable-http.
 
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from mcp_trio.http import _pool, _target, _wire
-from mcp_trio.http._answer import HttpAnswer, HttpAnswerStatistics
+from mcp_trio.http._answer import HttpAnswer
 from mcp_trio.protocol import headers as protocol_headers
 from mcp_trio.protocol import jsonrpc, media, meta, methods, versions
 from mcp_trio.transports import abc
@@ -24,7 +24,6 @@ from mcp_trio.transports import abc
 __all__ = [
     "DEFAULT_MAX_MESSAGE",
     "HttpAnswer",
-    "HttpAnswerStatistics",
     "HttpStatistics",
     "HttpTransport",
 ]
@@ -108,6 +107,7 @@ class HttpTransport(abc.Transport):
     """
 
     kind = "http"
+    mirrors_params = True
 
     def __init__(
         self,
@@ -142,7 +142,12 @@ class HttpTransport(abc.Transport):
 
     @asynccontextmanager
     async def open_exchange(
-        self, request_id: jsonrpc.RequestId, method: str, params: Mapping[str, Any]
+        self,
+        request_id: jsonrpc.RequestId,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        mirrored: Mapping[str, object] = abc.NOTHING_MIRRORED,
     ) -> AsyncGenerator[HttpAnswer]:
         """Send a request and open the channel of its answer.
 
@@ -158,7 +163,8 @@ class HttpTransport(abc.Transport):
             trio.ClosedResourceError: the transport was closed.
         """
         frame = jsonrpc.encode_request(request_id, method, dict(params))
-        async with self._post(request_id, method, params, frame) as answer:
+        headers = protocol_headers.build_param_headers(mirrored)
+        async with self._post(request_id, method, params, frame, headers) as answer:
             yield answer
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -204,9 +210,11 @@ class HttpTransport(abc.Transport):
         method: str,
         params: Mapping[str, Any],
         frame: bytes,
+        mirrored: Sequence[tuple[str, str]] = (),
     ) -> AsyncGenerator[HttpAnswer]:
         version = meta.read_version(params) or versions.LATEST
         headers = self._request_headers(method, params, version, len(frame))
+        headers += mirrored
         listening = method == methods.LISTEN
 
         async def send_afresh() -> _wire.HttpConnection:

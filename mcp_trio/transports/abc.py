@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
 import attrs
@@ -18,6 +19,7 @@ from mcp_trio import errors
 from mcp_trio.protocol import jsonrpc
 
 __all__ = [
+    "NOTHING_MIRRORED",
     "EndGracefully",
     "Exchange",
     "Handler",
@@ -30,6 +32,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger("mcp_trio.transports")
+
+NOTHING_MIRRORED: Final[Mapping[str, object]] = MappingProxyType({})
 
 _FOR_ENDING: Final = 0.75
 """Which part of the time there is for stopping is for ending streams; the rest is to write."""
@@ -195,10 +199,17 @@ class Transport(abc.ABC):
     kind: Literal["memory", "stdio", "http"]
     can_listen: bool = True
     """Whether notifications can arrive before the response; without that, no subscriptions."""
+    mirrors_params: bool = False
+    """Whether arguments of a tool that its schema marks for it are mirrored in headers."""
 
     @abc.abstractmethod
     def open_exchange(
-        self, request_id: jsonrpc.RequestId, method: str, params: dict[str, object]
+        self,
+        request_id: jsonrpc.RequestId,
+        method: str,
+        params: dict[str, object],
+        *,
+        mirrored: Mapping[str, object] = NOTHING_MIRRORED,
     ) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[jsonrpc.Message]]:
         """Send a request and open the channel on which everything that belongs to it arrives.
 
@@ -210,6 +221,13 @@ class Transport(abc.ABC):
         Leaving the block before the response has come cancels the request in the way of the
         transport: `notifications/cancelled` on stdio, a closed response stream over HTTP. The
         goodbye is shielded, with a deadline. Closing the channel does the same ahead of time.
+
+        Args:
+            request_id: of the request.
+            method: of the request.
+            params: of the request.
+            mirrored: what the `Mcp-Param-*` headers have to say, by the end of their names, as
+                in `protocol.headers.build_param_headers`. A transport without headers ignores it.
 
         Raises:
             errors.ConnectionLost: on entering, the request could not be sent.

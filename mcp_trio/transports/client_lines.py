@@ -11,7 +11,7 @@ import contextlib
 import functools
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 
@@ -98,7 +98,12 @@ class LineTransport(abc.Transport):
 
     @asynccontextmanager
     async def open_exchange(
-        self, request_id: jsonrpc.RequestId, method: str, params: dict[str, Any]
+        self,
+        request_id: jsonrpc.RequestId,
+        method: str,
+        params: dict[str, Any],
+        *,
+        mirrored: Mapping[str, object] = abc.NOTHING_MIRRORED,
     ) -> AsyncIterator[trio.abc.ReceiveChannel[jsonrpc.Message]]:
         """Send a request and open the channel on which everything that belongs to it arrives.
 

@@ -4,7 +4,7 @@ Messages are encoded and parsed on both sides as everywhere else, so what works 
 wire. Nothing is buffered: the server's `send` returns when the client has taken the message.
 """
 
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
@@ -68,7 +68,12 @@ class MemoryTransport(abc.Transport):
 
     @asynccontextmanager
     async def open_exchange(
-        self, request_id: jsonrpc.RequestId, method: str, params: dict[str, Any]
+        self,
+        request_id: jsonrpc.RequestId,
+        method: str,
+        params: dict[str, Any],
+        *,
+        mirrored: Mapping[str, object] = abc.NOTHING_MIRRORED,
     ) -> AsyncIterator[trio.abc.ReceiveChannel[jsonrpc.Message]]:
         """Have a request served; see `Transport.open_exchange`.
 

@@ -711,7 +711,7 @@ async def test_transport_that_stops(failure: Exception) -> None:
         kind = "memory"
 
         @asynccontextmanager
-        async def open_exchange(self, *_: object) -> AsyncIterator[Channel]:
+        async def open_exchange(self, *_: object, **__: object) -> AsyncIterator[Channel]:
             yield Channel(failure)
 
     client = Client(Transport())

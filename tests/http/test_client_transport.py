@@ -90,9 +90,35 @@ async def test_stream_answer_in_single_bytes() -> None:
         assert isinstance(await messages.receive(), jsonrpc.ResultReply)
         with pytest.raises(trio.EndOfChannel):
             await messages.receive()
-        statistics = messages.statistics()
-        assert (statistics.waiting, statistics.comments) == (0, 3)
-        assert statistics.last_heard <= trio.current_time()
+        assert messages.comments == 3
+        assert messages.last_heard <= trio.current_time()
+
+
+async def test_times_of_comments(mock_clock: trio.testing.MockClock) -> None:
+    """P-10: the longest time between comments is known; what one read brings has none between."""
+    go_on = trio.Event()
+
+    async def script(peer: Peer) -> None:
+        nonlocal go_on
+        await peer.request()
+        await peer.send(SSE_HEAD)
+        for seconds in (0.25, 3.0, 2.0, 0.0):
+            await peer.chunk(b": x\n\n: y\n\ndata: " + NOTE + b"\n\n")
+            await go_on.wait()
+            go_on = trio.Event()
+            mock_clock.jump(seconds)
+        await peer.event(DONE)
+
+    seen: list[Any] = []
+    async with (
+        connected(script) as (transport, _),
+        transport.open_exchange(1, "tools/call", PARAMS) as messages,
+    ):
+        begun = messages.last_heard
+        while isinstance(await messages.receive(), jsonrpc.Notification):
+            seen.append((messages.comments, messages.last_heard - begun, messages.comment_interval))
+            go_on.set()
+    assert seen == [(2, 0.0, None), (4, 0.25, 0.25), (6, 3.25, 3.0), (8, 5.25, 3.0)]
 
 
 async def test_foreign_and_late_messages_on_a_stream() -> None:
@@ -403,5 +429,5 @@ async def test_slow_consumer_is_felt_by_the_server() -> None:
         while before != sent:
             before = sent
             await trio.sleep(0.1)
-        assert messages.statistics().waiting * len(NOTE) < 70_000
+        assert messages.waiting * len(NOTE) < 70_000
         assert sent * len(NOTE) < 20_000_000
