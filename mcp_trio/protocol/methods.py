@@ -15,12 +15,19 @@ __all__ = [
     "PROMPTS_LIST_CHANGED",
     "RESOURCES_LIST_CHANGED",
     "RESOURCE_UPDATED",
+    "TOOLS_CALL",
+    "TOOLS_LIST",
     "TOOLS_LIST_CHANGED",
 ]
 
 LISTEN: Final = "subscriptions/listen"
 INITIALIZE: Final = "initialize"
 """The handshake of the older era, and the one request that must not be cancelled."""
+
+TOOLS_CALL: Final = "tools/call"
+"""Its arguments may be mirrored in headers."""
+TOOLS_LIST: Final = "tools/list"
+"""Says which."""
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mcp_trio.server.param_headers import KEYWORD, Header
+from mcp_trio.protocol.param_headers import KEYWORD
+from mcp_trio.server.param_headers import Header
 from mcp_trio.server.readers import Mismatch, TypeSpec, show
 
 __all__ = ["Reference", "apply_markers", "with_keywords"]

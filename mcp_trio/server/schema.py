@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from mcp_trio import codec
 from mcp_trio import types as protocol
+from mcp_trio.protocol.param_headers import KEYWORD
 from mcp_trio.server.composites import (
     array_spec,
     choices_spec,
@@ -33,7 +34,6 @@ from mcp_trio.server.composites import (
 )
 from mcp_trio.server.constraints import Reference, apply_markers, with_keywords
 from mcp_trio.server.fields import MISSING, Field, fields_of, members_of
-from mcp_trio.server.param_headers import KEYWORD
 from mcp_trio.server.readers import (
     SCALARS,
     Mismatch,

@@ -426,7 +426,7 @@ class Server(Offers):
 
     def mirrored(self, request: jsonrpc.Request) -> Mapping[str, object]:
         """What the `Mcp-Param-*` headers of a request have to say; see `Header`."""
-        return self._tools.mirrored(request.params) if request.method == "tools/call" else {}
+        return self._tools.mirrored(request.params) if request.method == methods.TOOLS_CALL else {}
 
     def _target(self, request: jsonrpc.Request) -> str | None:
         """The registered tool or prompt that a request is about."""

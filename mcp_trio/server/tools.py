@@ -13,6 +13,7 @@ import trio
 
 from mcp_trio import codec, errors, types
 from mcp_trio.protocol import jsonrpc
+from mcp_trio.protocol.param_headers import Paths, header_paths, mirrored_values
 from mcp_trio.server import contents, failures
 from mcp_trio.server.core import (
     Asked,
@@ -27,7 +28,6 @@ from mcp_trio.server.core import (
 from mcp_trio.server.entries import describe_function, entry, function_name
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.outputs import Output, output_of
-from mcp_trio.server.param_headers import Paths, header_paths, mirrored_values
 from mcp_trio.server.raw_schema import raw_spec
 from mcp_trio.server.readers import Mismatch, TypeSpec
 from mcp_trio.server.schema import Builder

@@ -11,8 +11,8 @@ from http_kit import running as running_host
 from server_kit import call, result_of, text_of
 
 from mcp_trio import Server
+from mcp_trio.protocol.param_headers import header_paths
 from mcp_trio.server import Header
-from mcp_trio.server.param_headers import header_paths
 from mcp_trio.server.validation import MAX_SCHEMA_DEPTH, MAX_SCHEMA_SIZE
 
 SCHEMA = {
