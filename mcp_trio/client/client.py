@@ -3,35 +3,26 @@
 Source: specification, basic/index; server/tools, server/resources, server/prompts.
 """
 
-import importlib.metadata
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, Final, TypeVar
 
 from mcp_trio import codec, errors, types
-from mcp_trio.client import requests
-from mcp_trio.client.observers import Observers
+from mcp_trio.client import options, requests
+from mcp_trio.client.calls import Calls
+from mcp_trio.client.inputs import Inputs
+from mcp_trio.client.pages import Pages
 from mcp_trio.client.subscription import EventHook, Subscription, open_subscription
-from mcp_trio.protocol import meta, methods, versions
+from mcp_trio.protocol import methods
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.transports import abc
 
 __all__ = ["Client"]
 
 ACK_TIMEOUT: Final = 10.0
-MAX_PAGES: Final = 10_000
-"""A list that has more pages than this is taken for one that never ends."""
 
 T = TypeVar("T")
-
-
-class _Page(Protocol):
-    @property
-    def next_cursor(self) -> str | None: ...
-
-
-P = TypeVar("P", bound=_Page)
 
 
 class Client:
@@ -45,13 +36,15 @@ class Client:
     Each call raises what has gone wrong, and nothing else: the subclass of
     `errors.ErrorResponse` that the server answered with; `errors.ConnectionLost` where there
     will be no answer; `errors.HttpStatusError` where a status says no;
-    `errors.RemoteProtocolError` where the answer cannot be understood.
+    `errors.RemoteProtocolError` where the answer cannot be understood; and where the server asked
+    for input, what the handler for it has raised.
+
+    A server that does not speak the revision a request declares is asked once more, in one that
+    both speak; if there is none, `errors.UnsupportedProtocolVersion` says so.
 
     Args:
         transport: how to reach the server.
-        client_info: name and version that the server is told.
-        capabilities: what this client can do, as the server is told. This client answers no
-            requests for input yet, so it declares nothing unless told to.
+        options: what `ClientOptions` describes; all can be left out.
     """
 
     def __init__(
@@ -60,13 +53,22 @@ class Client:
         *,
         client_info: types.Implementation | None = None,
         capabilities: types.ClientCapabilities | None = None,
+        on_elicitation: options.ElicitationHandler | None = None,
+        on_elicitation_url: options.ElicitationUrlHandler | None = None,
+        on_sampling: options.SamplingHandler | None = None,
+        on_roots: options.RootsHandler | None = None,
+        max_rounds: int = options.MAX_ROUNDS,
     ) -> None:
+        inputs = Inputs(
+            on_elicitation=on_elicitation,
+            on_elicitation_url=on_elicitation_url,
+            on_sampling=on_sampling,
+            on_roots=on_roots,
+        )
+        self._calls = Calls(transport, client_info, capabilities, inputs, max_rounds)
         self._transport = transport
-        self._client_info = _wire_object(client_info or _default_info())
-        self._capabilities = {} if capabilities is None else _wire_object(capabilities)
-        self._request_ids = itertools.count(1)
+        self._observers = self._calls.observers
         self._listen_ids = itertools.count(1)
-        self._observers = Observers()
 
     def __repr__(self) -> str:
         return f"<Client over {self._transport!r}>"
@@ -82,17 +84,21 @@ class Client:
         params: Mapping[str, Any] | None = None,
         *,
         progress: requests.ProgressHandler | None = None,
+        log: requests.LogStream | None = None,
     ) -> dict[str, Any]:
         """Send any request and return its result as it came, a plain JSON object.
 
-        The method's own `_meta` is added to what `params` has there.
+        The protocol's own `_meta` is added to what `params` has there. If the server asks for
+        input first, it is given, as for the other methods.
 
         Args:
             method: for instance one of an extension.
             params: plain JSON.
-            progress: awaited with each progress notification; without it none is asked for.
+            progress: as for `call_tool`.
+            log: as for `call_tool`.
 
         Raises:
+            ValueError: there is no such log level.
             errors.LocalProtocolError: `subscriptions/listen` does not fit here, use `listen`;
                 nor do notifications.
             codec.EncodeError: the params hold what JSON cannot.
@@ -104,15 +110,7 @@ class Client:
             )
         if method.startswith("notifications/"):
             raise errors.LocalProtocolError(f"{method} is a notification; it has no answer")
-        request_id = next(self._request_ids)
-        return await requests.perform(
-            self._transport,
-            request_id,
-            method,
-            self._params(params or {}, None if progress is None else request_id),
-            progress=progress,
-            observers=self._observers,
-        )
+        return await self._calls.make(method, params or {}, requests.Streams(progress, log))
 
     async def discover(self) -> types.DiscoverResult:
         """Ask what the server is, which revisions it speaks and what it can do."""
@@ -124,7 +122,11 @@ class Client:
 
     async def all_tools(self) -> list[types.Tool]:
         """The tools of all pages."""
-        return await _collect(self.list_tools, lambda page: page.tools)
+        return await self.tools().receive_all()
+
+    def tools(self) -> Pages[types.Tool]:
+        """The tools as a channel: ``async with client.tools() as found``."""
+        return Pages(self.list_tools, lambda page: page.tools)
 
     async def call_tool(
         self,
@@ -132,6 +134,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         progress: requests.ProgressHandler | None = None,
+        log: requests.LogStream | None = None,
     ) -> types.CallToolResult:
         """Call a tool. A tool that failed is a result too, with `is_error`.
 
@@ -139,10 +142,18 @@ class Client:
             name: the tool.
             arguments: plain JSON.
             progress: awaited with each progress notification, one after the other; a memory
-                channel's `send` will do. What it raises ends the call.
+                channel's `send` will do. What it raises ends the call. Without it none is asked
+                for.
+            log: a level and a handler, such as ``("info", send_channel.send)``: the handler is
+                awaited with each log message of this call that is at least so grave, as
+                `progress` is. Without it none is asked for.
+
+        Raises:
+            ValueError: there is no such log level.
+            errors.McpError: see the class.
         """
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
-        return await self._typed(types.CallToolResult, "tools/call", params, progress=progress)
+        return await self._typed(types.CallToolResult, "tools/call", params, progress, log)
 
     async def list_resources(self, cursor: str | None = None) -> types.ListResourcesResult:
         """One page of the resources."""
@@ -150,7 +161,11 @@ class Client:
 
     async def all_resources(self) -> list[types.Resource]:
         """The resources of all pages."""
-        return await _collect(self.list_resources, lambda page: page.resources)
+        return await self.resources().receive_all()
+
+    def resources(self) -> Pages[types.Resource]:
+        """The resources as a channel: ``async with client.resources() as found``."""
+        return Pages(self.list_resources, lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None
@@ -162,11 +177,22 @@ class Client:
 
     async def all_resource_templates(self) -> list[types.ResourceTemplate]:
         """The resource templates of all pages."""
-        return await _collect(self.list_resource_templates, lambda page: page.resource_templates)
+        return await self.resource_templates().receive_all()
 
-    async def read_resource(self, uri: str) -> types.ReadResourceResult:
-        """Read a resource; the URI is sent exactly as given."""
-        return await self._typed(types.ReadResourceResult, "resources/read", {"uri": uri})
+    def resource_templates(self) -> Pages[types.ResourceTemplate]:
+        """The resource templates as a channel, as `resources` gives the resources."""
+        return Pages(self.list_resource_templates, lambda page: page.resource_templates)
+
+    async def read_resource(
+        self,
+        uri: str,
+        *,
+        progress: requests.ProgressHandler | None = None,
+        log: requests.LogStream | None = None,
+    ) -> types.ReadResourceResult:
+        """Read a resource; the URI is sent exactly as given. For the rest see `call_tool`."""
+        params = {"uri": uri}
+        return await self._typed(types.ReadResourceResult, "resources/read", params, progress, log)
 
     async def list_prompts(self, cursor: str | None = None) -> types.ListPromptsResult:
         """One page of the prompts."""
@@ -174,14 +200,42 @@ class Client:
 
     async def all_prompts(self) -> list[types.Prompt]:
         """The prompts of all pages."""
-        return await _collect(self.list_prompts, lambda page: page.prompts)
+        return await self.prompts().receive_all()
+
+    def prompts(self) -> Pages[types.Prompt]:
+        """The prompts as a channel: ``async with client.prompts() as found``."""
+        return Pages(self.list_prompts, lambda page: page.prompts)
 
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        progress: requests.ProgressHandler | None = None,
+        log: requests.LogStream | None = None,
     ) -> types.GetPromptResult:
-        """Get a prompt with its arguments filled in."""
+        """Get a prompt with its arguments filled in. For the rest see `call_tool`."""
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
-        return await self._typed(types.GetPromptResult, "prompts/get", params)
+        return await self._typed(types.GetPromptResult, "prompts/get", params, progress, log)
+
+    async def complete(
+        self,
+        ref: types.PromptReference | types.ResourceTemplateReference,
+        argument: types.CompletionArgument,
+        *,
+        context: Mapping[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Ask for values that an argument could have, given how it begins.
+
+        Args:
+            ref: the prompt or the resource template that has the argument.
+            argument: its name, and what has been typed of it.
+            context: the arguments that are settled already.
+        """
+        params = {"ref": codec.unstructure(ref), "argument": codec.unstructure(argument)}
+        if context is not None:
+            params["context"] = {"arguments": dict(context)}
+        return await self._typed(types.CompleteResult, "completion/complete", params)
 
     def listen(
         self,
@@ -226,79 +280,43 @@ class Client:
             raise ValueError("ack_timeout must be positive")
         if not self._transport.can_listen:
             raise errors.ListenNotSupported("this transport cannot carry subscriptions")
-        # A string, so that it can never be taken for the id of a plain request, nor for "no id".
-        subscription_id = f"listen-{next(self._listen_ids)}"
-        params = self._params({"notifications": wanted.to_wire()}, None)
-        return open_subscription(
-            self._transport,
-            subscription_id,
-            wanted,
-            params,
-            ack_timeout=ack_timeout,
-            before_event=before_event,
-            observers=self._observers,
-        )
+        return self._listen(wanted, ack_timeout, before_event)
+
+    @asynccontextmanager
+    async def _listen(
+        self, wanted: SubscriptionFilter, ack_timeout: float, before_event: EventHook | None
+    ) -> AsyncGenerator[Subscription]:
+        def attempt() -> AbstractAsyncContextManager[Subscription]:
+            return open_subscription(
+                self._transport,
+                # A string, so that it is never taken for the id of a plain request or for none.
+                f"listen-{next(self._listen_ids)}",
+                wanted,
+                self._calls.params({"notifications": wanted.to_wire()}),
+                ack_timeout=ack_timeout,
+                before_event=before_event,
+                observers=self._observers,
+            )
+
+        async with AsyncExitStack() as stack:
+            try:
+                subscription = await stack.enter_async_context(attempt())
+            except errors.UnsupportedProtocolVersion as refused:
+                self._calls.adopt_version(refused)
+                subscription = await stack.enter_async_context(attempt())
+            yield subscription
 
     async def _typed(
         self,
         cls: type[T],
         method: str,
-        params: dict[str, Any],
-        *,
+        params: Mapping[str, Any],
         progress: requests.ProgressHandler | None = None,
+        log: requests.LogStream | None = None,
     ) -> T:
-        result = await self.request(method, params, progress=progress)
+        result = await self._calls.make(method, params, requests.Streams(progress, log))
         return requests.structure_result(cls, method, result)
-
-    def _params(
-        self, params: Mapping[str, Any], progress_token: meta.ProgressToken | None
-    ) -> dict[str, Any]:
-        """The params with the `_meta` that every request carries."""
-        own = meta.build_meta(
-            version=versions.LATEST,
-            client_capabilities=self._capabilities,
-            client_info=self._client_info,
-            progress_token=progress_token,
-        )
-        given = params.get("_meta")
-        return {**params, "_meta": {**given, **own} if isinstance(given, Mapping) else own}
 
 
 def _page(cursor: str | None) -> dict[str, Any]:
     return {} if cursor is None else {"cursor": cursor}
-
-
-async def _collect(
-    list_page: Callable[[str | None], Awaitable[P]], items: Callable[[P], Sequence[T]]
-) -> list[T]:
-    """All items of all pages.
-
-    Raises:
-        errors.RemoteProtocolError: the server leads around in a circle.
-    """
-    collected: list[T] = []
-    cursor: str | None = None
-    seen: set[str] = set()
-    while True:
-        page = await list_page(cursor)
-        collected += items(page)
-        cursor = page.next_cursor
-        if cursor is None:
-            return collected
-        if cursor in seen or len(seen) == MAX_PAGES:
-            raise errors.RemoteProtocolError("the pages of this list never end")
-        seen.add(cursor)
-
-
-def _wire_object(value: types.Implementation | types.ClientCapabilities) -> dict[str, Any]:
-    wire = codec.unstructure(value)
-    assert isinstance(wire, dict)  # noqa: S101 - for the type checker
-    return wire
-
-
-def _default_info() -> types.Implementation:
-    try:
-        version = importlib.metadata.version("mcp-trio")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
-    return types.Implementation("mcp-trio", version)

@@ -4,10 +4,10 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Unpack
 
-from mcp_trio import types
 from mcp_trio.client.client import Client
+from mcp_trio.client.options import ClientOptions
 
 __all__ = ["open_http_client", "open_stdio_client"]
 
@@ -19,12 +19,11 @@ MAX_MESSAGE: Final = 16 * 2**20
 async def open_http_client(
     url: str,
     *,
-    client_info: types.Implementation | None = None,
-    capabilities: types.ClientCapabilities | None = None,
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     connect_timeout: float = 10.0,
     max_message: int = MAX_MESSAGE,
+    **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Reach a server over Streamable HTTP.
 
@@ -34,13 +33,13 @@ async def open_http_client(
 
     Args:
         url: the server's endpoint, such as ``https://example.com/mcp``.
-        client_info: name and version that the server is told.
-        capabilities: what the client can do, as the server is told.
         ssl_context: for HTTPS; by default one that trusts what the system trusts.
         headers: sent with every request, for instance `Authorization`.
         connect_timeout: seconds for each connection to be made, TLS included.
         max_message: how many bytes one answer, or one event of a stream, may have; by default
             16 MiB. A longer one fails its request.
+        options: what `ClientOptions` describes: who the client is, and who answers the server's
+            questions.
 
     Raises:
         ValueError: the URL or a header cannot be used, or `max_message` is not positive.
@@ -57,7 +56,7 @@ async def open_http_client(
         max_message=max_message,
     )
     try:
-        yield Client(transport, client_info=client_info, capabilities=capabilities)
+        yield Client(transport, **options)
     finally:
         transport.close()
 
@@ -66,13 +65,12 @@ async def open_http_client(
 async def open_stdio_client(
     command: Sequence[str],
     *,
-    client_info: types.Implementation | None = None,
-    capabilities: types.ClientCapabilities | None = None,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     stderr: Callable[[bytes], object] | None = None,
     grace: float = 1.0,
     max_message: int = MAX_MESSAGE,
+    **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
     """Start a server as a child process and speak to it over its standard input and output.
 
@@ -82,8 +80,6 @@ async def open_stdio_client(
 
     Args:
         command: the program and its arguments.
-        client_info: name and version that the server is told.
-        capabilities: what the client can do, as the server is told.
         env: the whole environment of the server; None for a copy of ours.
         cwd: its working directory; None for ours.
         stderr: called with each piece of what the server writes to standard error. The end of
@@ -91,6 +87,8 @@ async def open_stdio_client(
         grace: seconds between the steps of ending the server.
         max_message: how many bytes one message of the server may have; by default 16 MiB. A
             longer one is passed over, and if it is a response, its request fails.
+        options: what `ClientOptions` describes: who the client is, and who answers the server's
+            questions.
 
     Raises:
         errors.ConnectionLost: the server could not be started.
@@ -106,4 +104,4 @@ async def open_stdio_client(
     async with open_stdio_transport(
         command, env=env, cwd=cwd, stderr=stderr, grace=grace, max_line=max_message
     ) as transport:
-        yield Client(transport, client_info=client_info, capabilities=capabilities)
+        yield Client(transport, **options)

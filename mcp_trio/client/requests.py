@@ -5,23 +5,67 @@ Source: specification, basic/index, "Responses"; basic/patterns/progress.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import attrs
 import trio
 
 from mcp_trio import codec, errors, types
 from mcp_trio.client.observers import Observers
-from mcp_trio.protocol import exchange, jsonrpc, methods
+from mcp_trio.protocol import exchange, jsonrpc, meta, methods
 from mcp_trio.transports import abc
 
-__all__ = ["ProgressHandler", "check_result", "perform", "structure_result"]
+__all__ = [
+    "LogHandler",
+    "LogStream",
+    "ProgressHandler",
+    "Streams",
+    "check_result",
+    "needs_input",
+    "perform",
+    "structure_result",
+]
 
 logger = logging.getLogger("mcp_trio.client")
 
 T = TypeVar("T")
 
-ProgressHandler = Callable[[types.ProgressNotificationParams], Awaitable[object]]
+ProgressHandler: TypeAlias = Callable[[types.ProgressNotificationParams], Awaitable[object]]
 """Awaited with each progress notification of a request; `MemorySendChannel.send` is one."""
+
+LogHandler: TypeAlias = Callable[[types.LoggingMessageNotificationParams], Awaitable[object]]
+"""Awaited with each log message of a request; `MemorySendChannel.send` is one."""
+
+LogStream: TypeAlias = tuple[types.LoggingLevel, LogHandler]
+"""The least grave level that is wanted, and who is given the messages."""
+
+
+@attrs.frozen
+class Streams:
+    """Where a request's notifications go; what there is no handler for is not asked for.
+
+    Raises:
+        ValueError: there is no such log level.
+    """
+
+    progress: ProgressHandler | None = None
+    log: LogStream | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.log is not None and self.log[0] not in meta.LOG_LEVELS:
+            raise ValueError(f"a log level is one of {', '.join(meta.LOG_LEVELS)}")
+
+    async def take(self, message: jsonrpc.Notification) -> None:
+        """Pass a notification on, and wait until it has been dealt with."""
+        if message.method == methods.PROGRESS and self.progress is not None:
+            report = _read(types.ProgressNotificationParams, message)
+            if report is not None:
+                await self.progress(report)
+        elif message.method == methods.LOG_MESSAGE and self.log is not None:
+            level, handler = self.log
+            said = _read(types.LoggingMessageNotificationParams, message)
+            if said is not None and _gravity(said.level) >= _gravity(level):
+                await handler(said)
 
 
 async def perform(
@@ -29,18 +73,16 @@ async def perform(
     request_id: jsonrpc.RequestId,
     method: str,
     params: dict[str, Any],
-    *,
-    progress: ProgressHandler | None = None,
-    observers: Observers | None = None,
+    streams: Streams,
+    observers: Observers,
 ) -> dict[str, Any]:
-    """Send a request and wait for its result, which is checked to be a complete one.
+    """Send a request and wait for its result, whose kind is checked to be one we know.
 
-    Progress is passed on if the caller wants it; its token must be the request's id then.
-    Messages that belong to something else are dropped. Cancelling cancels the request on the
-    wire.
+    If progress is asked for, its token must be the request's id. Messages that belong to
+    something else are dropped. Cancelling cancels the request on the wire.
     """
     life = exchange.ClientExchange(
-        request_id, method, progress_token=None if progress is None else request_id
+        request_id, method, progress_token=None if streams.progress is None else request_id
     )
     async with transport.open_exchange(request_id, method, params) as messages:
         while True:
@@ -56,64 +98,89 @@ async def perform(
             elif not isinstance(message, jsonrpc.Notification):
                 break
             else:
-                if observers is not None:
-                    observers.observe(message, request_id=request_id)
-                if progress is not None and message.method == methods.PROGRESS:
-                    await _report(progress, message)
+                observers.observe(message, request_id=request_id)
+                await streams.take(message)
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):
         raise message.error
     return check_result(method, message.result)
 
 
-async def _report(progress: ProgressHandler, message: jsonrpc.Notification) -> None:
+def _read(cls: type[T], message: jsonrpc.Notification) -> T | None:
     try:
-        params = codec.structure(types.ProgressNotificationParams, message.params)
+        return codec.structure(cls, message.params)
     except codec.DecodeError as problem:
-        logger.warning("dropped a malformed progress notification: %s", problem)
-        await trio.lowlevel.checkpoint()
-        return
-    await progress(params)
+        logger.warning("dropped a malformed %s: %s", message.method, problem)
+        return None
+
+
+def _gravity(level: str) -> int:
+    return meta.LOG_LEVELS.index(level)
 
 
 def check_result(method: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Let through what is complete.
+    """Let through what is complete, and what asks for input where that is allowed.
 
     Raises:
-        errors.RemoteProtocolError: the server asks for input, which this client has not said it
-            could give, or it names a kind of result that nobody has defined.
+        errors.RemoteProtocolError: the server asks for input for a request that cannot carry
+            any, or it names a kind of result that nobody has defined.
     """
-    kind = result.get("resultType", "complete")
-    if kind == "complete":
+    kind = result.get("resultType", _COMPLETE)
+    if kind == _COMPLETE:
         return result
-    if kind == "input_required":
+    if kind != _INPUT_REQUIRED:
+        raise errors.RemoteProtocolError(f"{method}: unknown resultType {str(kind)[:60]!r}")
+    info = types.METHODS.get(method)
+    if info is None or not info.input_required:
         raise errors.RemoteProtocolError(
-            f"{method}: the server asks for input ({_asked_for(result)}), "
-            "and this client has nobody to ask"
+            f"{method}: the server asks for input, which it must not do for this request"
         )
-    raise errors.RemoteProtocolError(f"{method}: unknown resultType {str(kind)[:60]!r}")
+    return result
 
 
-def _asked_for(result: Mapping[str, Any]) -> str:
-    requests = result.get("inputRequests")
-    if isinstance(requests, dict):
-        methods = {
-            request["method"]
-            for request in requests.values()
-            if isinstance(request, dict) and isinstance(request.get("method"), str)
-        }
-        if methods:
-            return ", ".join(sorted(methods))[:200]
-    return "unspecified"
+def needs_input(result: Mapping[str, Any]) -> bool:
+    """Whether a checked result is none yet."""
+    return result.get("resultType") == _INPUT_REQUIRED
 
 
 def structure_result(cls: type[T], method: str, result: dict[str, Any]) -> T:
     """Give a result its type.
 
+    What tells about a result, and is not it, may be missing or make no sense: how long it may be
+    kept, and for whom. So may the `content` of a tool's result, which some servers leave out
+    beside structured content. What was asked for itself has to be there: a list without its
+    items is malformed, and not empty.
+
     Raises:
         errors.RemoteProtocolError: it is not of that type; the message says where.
     """
     try:
-        return codec.structure(cls, result)
+        return codec.structure(cls, _tolerated(cls, result))
     except codec.DecodeError as problem:
         raise errors.RemoteProtocolError(f"{method}: malformed result: {problem}") from problem
+
+
+def _tolerated(cls: type[Any], result: dict[str, Any]) -> dict[str, Any]:
+    """The result without hints that cannot be read, and with what may be left out."""
+    if cls is types.CallToolResult and result.get("content") is None:
+        result = {**result, "content": []}
+    senseless = {
+        hint for hint, reads in _HINTS.items() if hint in result and not reads(result[hint])
+    }
+    if senseless:
+        logger.warning("ignored hints of a result that make no sense: %s", sorted(senseless))
+        result = {name: value for name, value in result.items() if name not in senseless}
+    return result
+
+
+def _is_ttl(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_scope(value: object) -> bool:
+    return value in ("private", "public")
+
+
+_COMPLETE: Final = "complete"
+_INPUT_REQUIRED: Final = "input_required"
+_HINTS: Final[Mapping[str, Callable[[object], bool]]] = {"ttlMs": _is_ttl, "cacheScope": _is_scope}

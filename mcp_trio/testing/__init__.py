@@ -14,7 +14,7 @@ All of them work in virtual time: with pytest-trio's ``autojump_clock`` no test 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trio
 
@@ -33,8 +33,8 @@ from mcp_trio.transports.lines import serve_lines
 from mcp_trio.transports.memory import open_memory_transport
 
 if TYPE_CHECKING:
-    from mcp_trio import types
     from mcp_trio.client.client import Client
+    from mcp_trio.client.options import ClientOptions
 
 __all__ = [
     "MemoryPipeReceiveStream",
@@ -55,8 +55,7 @@ async def open_memory_client(
     server: abc.Handler,
     *,
     principal: abc.Principal | None = None,
-    client_info: "types.Implementation | None" = None,
-    capabilities: "types.ClientCapabilities | None" = None,
+    **options: "Unpack[ClientOptions]",
 ) -> AsyncIterator["Client"]:
     """Connect a client to a server in the same program.
 
@@ -66,8 +65,8 @@ async def open_memory_client(
     Args:
         server: the server.
         principal: who the server is told is asking.
-        client_info: name and version that the server is told.
-        capabilities: what the client can do, as the server is told.
+        options: what `client.ClientOptions` describes: who the client is, and who answers the
+            server's questions.
 
     Example:
         ::
@@ -80,7 +79,7 @@ async def open_memory_client(
     from mcp_trio.client.client import Client  # a server's test needs none
 
     async with open_memory_transport(server, principal=principal) as transport:
-        yield Client(transport, client_info=client_info, capabilities=capabilities)
+        yield Client(transport, **options)
 
 
 def request(

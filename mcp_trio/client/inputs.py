@@ -1,0 +1,242 @@
+"""What servers ask of a client while they serve its request, and who answers it.
+
+Source: specification, basic/patterns/mrtr; client/elicitation, client/sampling, client/roots.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+
+from mcp_trio import _causes, codec, errors, types
+from mcp_trio.client import options
+from mcp_trio.client.observers import Observers
+
+__all__ = ["Inputs", "accept_form", "next_round"]
+
+logger = logging.getLogger("mcp_trio.client")
+
+_ELICITATION: Final = "elicitation/create"
+_SAMPLING: Final = "sampling/createMessage"
+_ROOTS: Final = "roots/list"
+
+
+@attrs.frozen(eq=False)
+class _Kind:
+    """One kind of question.
+
+    Attributes:
+        option: the option of the client that answers it.
+        params: what the handler is given.
+        result: what it has to return.
+        capability: what the server is told if there is a handler.
+    """
+
+    option: str
+    params: type[types.Value]
+    result: type[types.Value]
+    capability: Mapping[str, Any]
+
+
+_FORM: Final = _Kind(
+    "on_elicitation",
+    types.ElicitRequestFormParams,
+    types.ElicitResult,
+    {"elicitation": {"form": {}}},
+)
+_URL: Final = _Kind(
+    "on_elicitation_url",
+    types.ElicitRequestURLParams,
+    types.ElicitResult,
+    {"elicitation": {"url": {}}},
+)
+_SAMPLE: Final = _Kind(
+    "on_sampling",
+    types.CreateMessageRequestParams,
+    types.CreateMessageResult,
+    {"sampling": {}},
+)
+_LIST_ROOTS: Final = _Kind(
+    "on_roots", types.ListRootsRequestParams, types.ListRootsResult, {"roots": {}}
+)
+
+
+@attrs.frozen
+class _Question:
+    """A question that can be put to its handler."""
+
+    option: str
+    handler: Callable[[Any], Awaitable[object]]
+    params: types.Value
+    result: type[types.Value]
+
+    async def ask(self) -> Any:
+        """The handler's answer, as the wire has it."""
+        answer = await self.handler(self.params)
+        if not isinstance(answer, self.result):
+            raise TypeError(
+                f"{self.option} has to return a {self.result.__name__}, got {type(answer).__name__}"
+            )
+        return codec.unstructure(answer)
+
+
+class Inputs:
+    """The handlers of a client, each for one kind of question."""
+
+    def __init__(
+        self,
+        *,
+        on_elicitation: options.ElicitationHandler | None,
+        on_elicitation_url: options.ElicitationUrlHandler | None,
+        on_sampling: options.SamplingHandler | None,
+        on_roots: options.RootsHandler | None,
+    ) -> None:
+        given: dict[_Kind, Callable[[Any], Awaitable[object]] | None] = {
+            _FORM: on_elicitation,
+            _URL: on_elicitation_url,
+            _SAMPLE: on_sampling,
+            _LIST_ROOTS: on_roots,
+        }
+        self._handlers = {
+            kind.option: (kind, handler) for kind, handler in given.items() if handler is not None
+        }
+
+    def declared(self, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        """The capabilities given, with what the handlers can do."""
+        declared = dict(capabilities)
+        for kind, _ in self._handlers.values():
+            for name, details in kind.capability.items():
+                declared[name] = {**declared.get(name, {}), **details}
+        return declared
+
+    def question(self, request: object, at: str) -> _Question:
+        """Read one request for input.
+
+        Raises:
+            errors.RemoteProtocolError: it is malformed, or of a kind that there is no handler
+                for, which the server has been told.
+        """
+        if not isinstance(request, dict):
+            raise errors.RemoteProtocolError(f"{at}: an object is expected")
+        params = request.get("params")
+        kind = self._kind(request.get("method"), params, at)
+        if kind.option not in self._handlers:
+            raise errors.RemoteProtocolError(
+                f"{at}: the server asks for what this client has not offered: "
+                f"there is no {kind.option}"
+            )
+        if params is None and kind is _LIST_ROOTS:
+            params = {}
+        try:
+            typed = codec.structure(kind.params, params, at=f"{at}.params")
+        except codec.DecodeError as problem:
+            raise errors.RemoteProtocolError(str(problem)) from problem
+        return _Question(kind.option, self._handlers[kind.option][1], typed, kind.result)
+
+    def _kind(self, method: object, params: object, at: str) -> _Kind:
+        if method == _SAMPLING:
+            return _SAMPLE
+        if method == _ROOTS:
+            return _LIST_ROOTS
+        if method != _ELICITATION:
+            raise errors.RemoteProtocolError(f"{at}.method: {_shown(method)} is no question")
+        mode = params.get("mode") if isinstance(params, dict) else None
+        if mode is None or mode == "form":
+            return _FORM
+        if mode != "url":
+            raise errors.RemoteProtocolError(f"{at}.params.mode: {_shown(mode)} is unknown")
+        return _URL
+
+
+async def next_round(
+    inputs: Inputs, method: str, result: Mapping[str, Any], observers: Observers
+) -> dict[str, Any]:
+    """What a request has to carry in addition after a result that asks for input.
+
+    All is read before anybody is asked. The handlers run at the same time; the first that fails
+    ends the others, and what it has raised is raised.
+
+    Raises:
+        errors.RemoteProtocolError: the result is malformed, or asks for what nobody answers.
+    """
+    given: dict[str, Any] = {}
+    state = result.get("requestState")
+    if state is not None:
+        if not isinstance(state, str):
+            raise errors.RemoteProtocolError(f"{method}: requestState: a string is expected")
+        given["requestState"] = state
+    asked = result.get("inputRequests")
+    if asked is None:
+        if state is None:
+            raise errors.RemoteProtocolError(f"{method}: the server asks for input, but not which")
+        await trio.lowlevel.checkpoint()
+        return given
+    if not isinstance(asked, dict):
+        raise errors.RemoteProtocolError(f"{method}: inputRequests: an object is expected")
+    questions = {
+        key: inputs.question(request, f"{method}: inputRequests.{key[:60]}")
+        for key, request in asked.items()
+    }
+    for request in asked.values():
+        observers.observe_request(request["method"], request.get("params") or {})
+    given["inputResponses"] = await _answers(questions)
+    return given
+
+
+async def _answers(questions: Mapping[str, _Question]) -> dict[str, Any]:
+    # In the order of the questions, whoever answers first.
+    answers: dict[str, Any] = dict.fromkeys(questions)
+    failures: list[Exception] = []
+
+    async def answer(key: str, question: _Question) -> None:
+        try:
+            answers[key] = await question.ask()
+        except Exception as problem:
+            if failures:
+                logger.warning("another answer to the server failed as well", exc_info=problem)
+                return
+            failures.append(problem)
+            nursery.cancel_scope.cancel()
+
+    try:
+        with _causes.one_cause(1):
+            async with trio.open_nursery() as nursery:
+                for key, question in questions.items():
+                    nursery.start_soon(answer, key, question)
+    finally:
+        if failures:
+            # As it was raised: not in a group, and not lost to a cancellation.
+            raise failures.pop()
+    return answers
+
+
+def accept_form(
+    params: types.ElicitRequestFormParams,
+    content: Mapping[str, str | float | bool | list[str]] | None = None,
+) -> types.ElicitResult:
+    """The answer of a user who has filled in a form and sent it off.
+
+    Args:
+        params: the form, as `on_elicitation` was given it.
+        content: what was filled in; where it says nothing, the form's own default counts.
+
+    Raises:
+        ValueError: a field that must be filled in is not, and has no default.
+    """
+    schema = params.requested_schema
+    filled: dict[str, Any] = {}
+    for name, field in schema.properties.items():
+        default = field.default
+        if default is not None:
+            filled[name] = default if isinstance(default, str | int | float) else list(default)
+    filled |= content or {}
+    missing = [name for name in schema.required or () if name not in filled]
+    if missing:
+        raise ValueError(f"the form is not filled in: {', '.join(missing)}")
+    return types.ElicitResult(action="accept", content=filled)
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]
