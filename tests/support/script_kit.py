@@ -16,13 +16,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, Unpack
 
 import attrs
 import trio
 from wire_kit import ACKNOWLEDGED, PATIENCE, SUBSCRIPTION_ID, Frame, cancelled
 
 from mcp_trio import Client, open_http_client, open_stdio_client
+from mcp_trio.client import ClientOptions
 from mcp_trio.http.client import HttpTransport
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.testing import ScriptedPeer, Wire, open_scripted_peer
@@ -106,7 +107,15 @@ class CutStage(Stage):
 
 
 Script = Callable[[Any], Awaitable[None]]
-Play = Callable[[Script], AbstractAsyncContextManager[Client]]
+
+
+class Play(Protocol):
+    """Runs a script as the server of a client."""
+
+    def __call__(
+        self, script: Script, **options: Unpack[ClientOptions]
+    ) -> AbstractAsyncContextManager[Client]:
+        """The options are the client's."""
 
 
 # Memory
@@ -170,7 +179,7 @@ class MemoryStage(Stage):
 
 
 @asynccontextmanager
-async def play_memory(script: Script) -> AsyncIterator[Client]:
+async def play_memory(script: Script, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
     """The script is a handler in this process."""
     stage = MemoryStage()
     with trio.fail_after(PATIENCE):
@@ -179,7 +188,7 @@ async def play_memory(script: Script) -> AsyncIterator[Client]:
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(script, stage)
-            yield Client(transport)
+            yield Client(transport, **options)
             nursery.cancel_scope.cancel()
 
 
@@ -218,12 +227,12 @@ class LineStage(CutStage):
 
 
 @asynccontextmanager
-async def play_lines(script: Script) -> AsyncIterator[Client]:
+async def play_lines(script: Script, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
     """The script is at the other end of a pipe in memory."""
     with trio.fail_after(PATIENCE):
         async with open_scripted_peer() as peer, trio.open_nursery() as nursery:
             nursery.start_soon(script, LineStage(peer))
-            yield Client(peer.transport)
+            yield Client(peer.transport, **options)
             nursery.cancel_scope.cancel()
 
 
@@ -243,14 +252,14 @@ class StdioStage(LineStage):
 
 
 @asynccontextmanager
-async def play_stdio(script: Script) -> AsyncIterator[Client]:
+async def play_stdio(script: Script, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
     """The script is a process of the client's own."""
     with tempfile.TemporaryDirectory() as folder, trio.fail_after(PATIENCE):
         path = f"{folder}/socket"
         with trio.socket.socket(trio.socket.AF_UNIX) as listener:
             await listener.bind(path)
             listener.listen(1)
-            async with open_stdio_client([*PUPPET, path]) as client:
+            async with open_stdio_client([*PUPPET, path], **options) as client:
                 connection, _ = await listener.accept()
                 stream = trio.SocketStream(connection)
                 pid = b""
@@ -326,16 +335,16 @@ class HttpStage(CutStage):
 
 
 @asynccontextmanager
-async def play_http(script: Script) -> AsyncIterator[Client]:
+async def play_http(script: Script, **options: Unpack[ClientOptions]) -> AsyncIterator[Client]:
     """The script is a server behind an address."""
     stage = HttpStage()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             serve = partial(trio.serve_tcp, stage.serve, 0, host="127.0.0.1")
             [listener] = await nursery.start(serve)
-            port = listener.socket.getsockname()[1]
+            url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp"
             nursery.start_soon(script, stage)
-            async with open_http_client(f"http://127.0.0.1:{port}/mcp") as client:
+            async with open_http_client(url, **options) as client:
                 yield client
                 assert isinstance(client.transport, HttpTransport)
                 assert client.transport.statistics().open == 0
