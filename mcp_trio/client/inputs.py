@@ -23,7 +23,7 @@ _SAMPLING: Final = "sampling/createMessage"
 _ROOTS: Final = "roots/list"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class _Kind:
     """One kind of question.
 
@@ -32,34 +32,43 @@ class _Kind:
         params: what the handler is given.
         result: what it has to return.
         capability: what the server is told if there is a handler.
+        mode: and what it is told within that.
     """
 
     option: str
     params: type[types.Value]
     result: type[types.Value]
-    capability: Mapping[str, Any]
+    capability: str
+    mode: str | None = None
+
+    def is_claimed(self, capabilities: Mapping[str, Any]) -> bool:
+        """Whether capabilities say that it can be answered."""
+        claimed = capabilities.get(self.capability)
+        if claimed is None or self.mode is None:
+            return claimed is not None
+        # For older servers, one that names no mode means forms.
+        return self.mode in claimed or (self.mode == "form" and "url" not in claimed)
 
 
-_FORM: Final = _Kind(
-    "on_elicitation",
-    types.ElicitRequestFormParams,
-    types.ElicitResult,
-    {"elicitation": {"form": {}}},
-)
-_URL: Final = _Kind(
-    "on_elicitation_url",
-    types.ElicitRequestURLParams,
-    types.ElicitResult,
-    {"elicitation": {"url": {}}},
-)
-_SAMPLE: Final = _Kind(
-    "on_sampling",
-    types.CreateMessageRequestParams,
-    types.CreateMessageResult,
-    {"sampling": {}},
-)
-_LIST_ROOTS: Final = _Kind(
-    "on_roots", types.ListRootsRequestParams, types.ListRootsResult, {"roots": {}}
+_KINDS: Final = (
+    _FORM := _Kind(
+        "on_elicitation",
+        types.ElicitRequestFormParams,
+        types.ElicitResult,
+        "elicitation",
+        "form",
+    ),
+    _URL := _Kind(
+        "on_elicitation_url",
+        types.ElicitRequestURLParams,
+        types.ElicitResult,
+        "elicitation",
+        "url",
+    ),
+    _SAMPLE := _Kind(
+        "on_sampling", types.CreateMessageRequestParams, types.CreateMessageResult, "sampling"
+    ),
+    _LIST_ROOTS := _Kind("on_roots", types.ListRootsRequestParams, types.ListRootsResult, "roots"),
 )
 
 
@@ -99,16 +108,21 @@ class Inputs:
             _SAMPLE: on_sampling,
             _LIST_ROOTS: on_roots,
         }
-        self._handlers = {
-            kind.option: (kind, handler) for kind, handler in given.items() if handler is not None
-        }
+        self._handlers = {kind: one for kind, one in given.items() if one is not None}
 
     def declared(self, capabilities: Mapping[str, Any]) -> dict[str, Any]:
-        """The capabilities given, with what the handlers can do."""
+        """The capabilities given, with what the handlers can do.
+
+        Raises:
+            ValueError: something is given that there is no handler for.
+        """
         declared = dict(capabilities)
-        for kind, _ in self._handlers.values():
-            for name, details in kind.capability.items():
-                declared[name] = {**declared.get(name, {}), **details}
+        for kind in _KINDS:
+            if kind in self._handlers:
+                details: dict[str, Any] = {} if kind.mode is None else {kind.mode: {}}
+                declared[kind.capability] = {**declared.get(kind.capability, {}), **details}
+            elif kind.is_claimed(capabilities):
+                raise ValueError(f"capabilities: {kind.capability} takes {kind.option}")
         return declared
 
     def question(self, request: object, at: str) -> _Question:
@@ -121,8 +135,9 @@ class Inputs:
         if not isinstance(request, dict):
             raise errors.RemoteProtocolError(f"{at}: an object is expected")
         params = request.get("params")
-        kind = self._kind(request.get("method"), params, at)
-        if kind.option not in self._handlers:
+        kind = _kind_of(request.get("method"), params, at)
+        handler = self._handlers.get(kind)
+        if handler is None:
             raise errors.RemoteProtocolError(
                 f"{at}: the server asks for what this client has not offered: "
                 f"there is no {kind.option}"
@@ -133,21 +148,22 @@ class Inputs:
             typed = codec.structure(kind.params, params, at=f"{at}.params")
         except codec.DecodeError as problem:
             raise errors.RemoteProtocolError(str(problem)) from problem
-        return _Question(kind.option, self._handlers[kind.option][1], typed, kind.result)
+        return _Question(kind.option, handler, typed, kind.result)
 
-    def _kind(self, method: object, params: object, at: str) -> _Kind:
-        if method == _SAMPLING:
-            return _SAMPLE
-        if method == _ROOTS:
-            return _LIST_ROOTS
-        if method != _ELICITATION:
-            raise errors.RemoteProtocolError(f"{at}.method: {_shown(method)} is no question")
-        mode = params.get("mode") if isinstance(params, dict) else None
-        if mode is None or mode == "form":
-            return _FORM
-        if mode != "url":
-            raise errors.RemoteProtocolError(f"{at}.params.mode: {_shown(mode)} is unknown")
-        return _URL
+
+def _kind_of(method: object, params: object, at: str) -> _Kind:
+    if method == _SAMPLING:
+        return _SAMPLE
+    if method == _ROOTS:
+        return _LIST_ROOTS
+    if method != _ELICITATION:
+        raise errors.RemoteProtocolError(f"{at}.method: {_shown(method)} is no question")
+    mode = params.get("mode") if isinstance(params, dict) else None
+    if mode is None or mode == "form":
+        return _FORM
+    if mode != "url":
+        raise errors.RemoteProtocolError(f"{at}.params.mode: {_shown(mode)} is unknown")
+    return _URL
 
 
 async def next_round(
@@ -168,13 +184,13 @@ async def next_round(
             raise errors.RemoteProtocolError(f"{method}: requestState: a string is expected")
         given["requestState"] = state
     asked = result.get("inputRequests")
-    if asked is None:
+    if asked is not None and not isinstance(asked, dict):
+        raise errors.RemoteProtocolError(f"{method}: inputRequests: an object is expected")
+    if not asked:
         if state is None:
             raise errors.RemoteProtocolError(f"{method}: the server asks for input, but not which")
         await trio.lowlevel.checkpoint()
         return given
-    if not isinstance(asked, dict):
-        raise errors.RemoteProtocolError(f"{method}: inputRequests: an object is expected")
     questions = {
         key: inputs.question(request, f"{method}: inputRequests.{key[:60]}")
         for key, request in asked.items()
@@ -223,7 +239,8 @@ def accept_form(
         content: what was filled in; where it says nothing, the form's own default counts.
 
     Raises:
-        ValueError: a field that must be filled in is not, and has no default.
+        ValueError: a field that must be filled in is not, and has no default; or there is no
+            such field.
     """
     schema = params.requested_schema
     filled: dict[str, Any] = {}
@@ -231,6 +248,9 @@ def accept_form(
         default = field.default
         if default is not None:
             filled[name] = default if isinstance(default, str | int | float) else list(default)
+    unknown = (content or {}).keys() - schema.properties.keys()
+    if unknown:
+        raise ValueError(f"the form has no such field: {', '.join(sorted(unknown))}")
     filled |= content or {}
     missing = [name for name in schema.required or () if name not in filled]
     if missing:

@@ -92,7 +92,8 @@ class Pages(trio.abc.ReceiveChannel[T], Generic[T]):
         await trio.lowlevel.checkpoint()
 
     async def receive_all(self) -> list[T]:
-        """Return all that is left; raises as `receive` does, then nothing is lost."""
+        """Return all that is left; raises what `receive` raises but for the end, and loses none."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         while not self._last:
             await self._fetch()
         found = list(self._waiting)
