@@ -3,6 +3,7 @@
 Source: specification, basic/index, "_meta"; basic/versioning; basic/patterns/mrtr.
 """
 
+import functools
 import importlib.metadata
 import itertools
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
 from mcp_trio.client.inputs import Inputs, next_round
 from mcp_trio.client.observers import Observers
-from mcp_trio.protocol import meta, versions
+from mcp_trio.client.tool_headers import ToolHeaders
+from mcp_trio.protocol import meta, methods, versions
 from mcp_trio.transports import abc
 
 __all__ = ["Calls"]
@@ -47,6 +49,7 @@ class Calls:
         self._inputs = inputs
         self._max_rounds = max_rounds
         self._ids = itertools.count(1)
+        self._tool_headers = ToolHeaders(self._list_tools) if transport.mirrors_params else None
 
     def params(
         self,
@@ -98,6 +101,22 @@ class Calls:
     async def _send(
         self, method: str, params: Mapping[str, Any], streams: requests.Streams
     ) -> dict[str, Any]:
+        transmit = functools.partial(self._transmit, method, params, streams)
+        if self._tool_headers is None:
+            return await transmit()
+        return await self._tool_headers.send(method, params, transmit)
+
+    async def _list_tools(self, cursor: str | None) -> dict[str, Any]:
+        params = {} if cursor is None else {"cursor": cursor}
+        return await self.make(methods.TOOLS_LIST, params, requests.Streams())
+
+    async def _transmit(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        streams: requests.Streams,
+        mirrored: Mapping[str, object] = abc.NOTHING_MIRRORED,
+    ) -> dict[str, Any]:
         request_id = next(self._ids)
         token = None if streams.progress is None else request_id
         level = None if streams.log is None else streams.log[0]
@@ -108,6 +127,7 @@ class Calls:
             self.params(params, token, level),
             streams,
             self.observers,
+            mirrored,
         )
 
     def adopt_version(self, refused: errors.UnsupportedProtocolVersion) -> None:

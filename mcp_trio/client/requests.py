@@ -75,6 +75,7 @@ async def perform(
     params: dict[str, Any],
     streams: Streams,
     observers: Observers,
+    mirrored: Mapping[str, object] = abc.NOTHING_MIRRORED,
 ) -> dict[str, Any]:
     """Send a request and wait for its result, whose kind is checked to be one we know.
 
@@ -84,7 +85,7 @@ async def perform(
     life = exchange.ClientExchange(
         request_id, method, progress_token=None if streams.progress is None else request_id
     )
-    async with transport.open_exchange(request_id, method, params) as messages:
+    async with transport.open_exchange(request_id, method, params, mirrored=mirrored) as messages:
         while True:
             try:
                 message = await messages.receive()
