@@ -72,13 +72,13 @@ class Asking:
     def answered(self, result: dict[str, Any]) -> None:
         """The server has answered; the answer is kept if it may be, and is one."""
         method = self._private.method
+        if not self._flight.overtaken:
+            # What comes now is newer, even if it is not to be kept.
+            self._cache.forget(self._private, self._public)
         try:
             codec.structure(types.METHODS[method].result, result)
         except codec.DecodeError:
-            return
-        if not self._flight.overtaken:
-            # It is the newer one, even if it is not to be kept.
-            self._cache.forget(self._private, self._public)
+            return  # kept, it would fail the next requests without a word to the server
         self._cache.land(
             self._flight,
             self._public if result.get("cacheScope") == "public" else self._private,
@@ -93,8 +93,8 @@ class ClientCache:
 
     Args:
         cache: which may serve other clients as well.
-        server: which server the client talks to: equal values, same server.
-        owner: for whom private answers are; not None.
+        server: which server the client talks to: equal values, same server. None: one of its own.
+        owner: for whom it asks: equal values, same person. None: for nobody else.
         variant: what the client says of itself that can make a difference to the answers.
     """
 
@@ -102,8 +102,8 @@ class ClientCache:
         self, cache: ResponseCache, *, server: Hashable, owner: Hashable, variant: bytes
     ) -> None:
         self._cache = cache
-        self._server = server
-        self._owner = owner
+        self._server = object() if server is None else server
+        self._owner = object() if owner is None else owner
         self._variant = variant
 
     @contextmanager

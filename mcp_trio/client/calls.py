@@ -6,11 +6,15 @@ Source: specification, basic/index, "_meta"; basic/versioning; basic/patterns/mr
 import functools
 import importlib.metadata
 import itertools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
+
+import trio
 
 from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
+from mcp_trio.client.cache import ResponseCache
+from mcp_trio.client.caching import Asking, ClientCache
 from mcp_trio.client.inputs import Inputs, next_round
 from mcp_trio.client.observers import Observers
 from mcp_trio.client.tool_headers import ToolHeaders
@@ -38,18 +42,35 @@ class Calls:
         capabilities: types.ClientCapabilities | None,
         inputs: Inputs,
         max_rounds: int,
+        cache: ResponseCache | None = None,
+        cache_context: Hashable = None,
     ) -> None:
         if max_rounds < 0:
             raise ValueError("max_rounds must not be negative")
         self.transport = transport
         self.version: str = versions.LATEST
-        self.observers = Observers()
         self._client_info = codec.unstructure(client_info or _default_info())
         self._capabilities = inputs.declared(codec.unstructure(capabilities or _NOTHING))
+        self._cached = (
+            None
+            if cache is None
+            else ClientCache(
+                cache,
+                server=transport.server,
+                owner=cache_context,
+                variant=codec.encode_json(self._capabilities),
+            )
+        )
+        self.observers = Observers(self._cached)
         self._inputs = inputs
         self._max_rounds = max_rounds
         self._ids = itertools.count(1)
         self._tool_headers = ToolHeaders(self._list_tools) if transport.mirrors_params else None
+
+    @property
+    def caches(self) -> bool:
+        """Whether there is a cache."""
+        return self._cached is not None
 
     def params(
         self,
@@ -69,13 +90,42 @@ class Calls:
         return {**params, "_meta": {**given, **own} if isinstance(given, Mapping) else own}
 
     async def make(
-        self, method: str, params: Mapping[str, Any], streams: requests.Streams
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        streams: requests.Streams,
+        *,
+        fresh: bool = False,
     ) -> dict[str, Any]:
-        """Send a request, and again with the input it needs, until there is a result.
+        """Get the result of a request: from the cache if it is there, or from the server.
+
+        Args:
+            method: of the request.
+            params: of the request, as the caller gave them.
+            streams: where its notifications go.
+            fresh: whether to ask the server in any case.
 
         Cancelling cancels whichever message or handler is under way.
         """
+        if self._cached is None:
+            return await self._serve(method, params, streams, None)
+        await trio.lowlevel.checkpoint()  # before the cache is looked at: nothing is between
+        with self._cached.asking(method, params, self.version, fresh=fresh) as asking:
+            if asking is not None and asking.found is not None:
+                return asking.found
+            return await self._serve(method, params, streams, asking)
+
+    async def _serve(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        streams: requests.Streams,
+        asking: Asking | None,
+    ) -> dict[str, Any]:
+        """Send a request, and again with the input it needs, until there is a result."""
         result = await self._once(method, params, streams)
+        if asking is not None and not requests.needs_input(result):
+            asking.answered(result)
         for _ in range(self._max_rounds):
             if not requests.needs_input(result):
                 return result
@@ -108,7 +158,7 @@ class Calls:
 
     async def _list_tools(self, cursor: str | None) -> dict[str, Any]:
         params = {} if cursor is None else {"cursor": cursor}
-        return await self.make(methods.TOOLS_LIST, params, requests.Streams())
+        return await self.make(methods.TOOLS_LIST, params, requests.Streams(), fresh=True)
 
     async def _transmit(
         self,

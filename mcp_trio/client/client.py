@@ -3,13 +3,15 @@
 Source: specification, basic/index; server/tools, server/resources, server/prompts.
 """
 
+import functools
 import itertools
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from mcp_trio import codec, errors, types
 from mcp_trio.client import options, requests
+from mcp_trio.client.cache import ResponseCache
 from mcp_trio.client.calls import Calls
 from mcp_trio.client.inputs import Inputs
 from mcp_trio.client.pages import Pages
@@ -42,6 +44,9 @@ class Client:
     A server that does not speak the revision a request declares is asked once more, in one that
     both speak; if there is none, `errors.UnsupportedProtocolVersion` says so.
 
+    With a cache, what only reads may be answered from it. Where a method has ``fresh``, ``True``
+    asks the server in any case, and the cache keeps the new answer.
+
     Args:
         transport: how to reach the server.
         options: what `ClientOptions` describes; all can be left out.
@@ -58,6 +63,8 @@ class Client:
         on_sampling: options.SamplingHandler | None = None,
         on_roots: options.RootsHandler | None = None,
         max_rounds: int = options.MAX_ROUNDS,
+        cache: ResponseCache | None = None,
+        cache_context: Hashable = None,
     ) -> None:
         inputs = Inputs(
             on_elicitation=on_elicitation,
@@ -65,9 +72,12 @@ class Client:
             on_sampling=on_sampling,
             on_roots=on_roots,
         )
-        self._calls = Calls(transport, client_info, capabilities, inputs, max_rounds)
+        self._calls = Calls(
+            transport, client_info, capabilities, inputs, max_rounds, cache, cache_context
+        )
         self._transport = transport
         self._observers = self._calls.observers
+        transport.on_unrouted = self._observers.observe
         self._listen_ids = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -85,6 +95,7 @@ class Client:
         *,
         progress: requests.ProgressHandler | None = None,
         log: requests.LogStream | None = None,
+        fresh: bool = False,
     ) -> dict[str, Any]:
         """Send any request and return its result as it came, a plain JSON object.
 
@@ -96,6 +107,7 @@ class Client:
             params: plain JSON.
             progress: as for `call_tool`.
             log: as for `call_tool`.
+            fresh: whether to ask the server even if a cache knows the answer.
 
         Raises:
             ValueError: there is no such log level.
@@ -110,23 +122,27 @@ class Client:
             )
         if method.startswith("notifications/"):
             raise errors.LocalProtocolError(f"{method} is a notification; it has no answer")
-        return await self._calls.make(method, params or {}, requests.Streams(progress, log))
+        streams = requests.Streams(progress, log)
+        return await self._calls.make(method, params or {}, streams, fresh=fresh)
 
-    async def discover(self) -> types.DiscoverResult:
+    async def discover(self, *, fresh: bool = False) -> types.DiscoverResult:
         """Ask what the server is, which revisions it speaks and what it can do."""
-        return await self._typed(types.DiscoverResult, "server/discover", {})
+        return await self._typed(types.DiscoverResult, "server/discover", {}, fresh=fresh)
 
-    async def list_tools(self, cursor: str | None = None) -> types.ListToolsResult:
+    async def list_tools(
+        self, cursor: str | None = None, *, fresh: bool = False
+    ) -> types.ListToolsResult:
         """One page of the tools; `next_cursor` of one page asks for the next."""
-        return await self._typed(types.ListToolsResult, "tools/list", _page(cursor))
+        return await self._typed(types.ListToolsResult, "tools/list", _page(cursor), fresh=fresh)
 
-    async def all_tools(self) -> list[types.Tool]:
+    async def all_tools(self, *, fresh: bool = False) -> list[types.Tool]:
         """The tools of all pages."""
-        return await self.tools().receive_all()
+        return await self._all(self.tools, fresh)
 
-    def tools(self) -> Pages[types.Tool]:
+    def tools(self, *, fresh: bool = False) -> Pages[types.Tool]:
         """The tools as a channel: ``async with client.tools() as found``."""
-        return Pages(self.list_tools, lambda page: page.tools)
+        fetch = functools.partial(self.list_tools, fresh=fresh)
+        return Pages(fetch, lambda page: page.tools)
 
     async def call_tool(
         self,
@@ -155,33 +171,42 @@ class Client:
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments or {})}
         return await self._typed(types.CallToolResult, "tools/call", params, progress, log)
 
-    async def list_resources(self, cursor: str | None = None) -> types.ListResourcesResult:
+    async def list_resources(
+        self, cursor: str | None = None, *, fresh: bool = False
+    ) -> types.ListResourcesResult:
         """One page of the resources."""
-        return await self._typed(types.ListResourcesResult, "resources/list", _page(cursor))
+        return await self._typed(
+            types.ListResourcesResult, "resources/list", _page(cursor), fresh=fresh
+        )
 
-    async def all_resources(self) -> list[types.Resource]:
+    async def all_resources(self, *, fresh: bool = False) -> list[types.Resource]:
         """The resources of all pages."""
-        return await self.resources().receive_all()
+        return await self._all(self.resources, fresh)
 
-    def resources(self) -> Pages[types.Resource]:
+    def resources(self, *, fresh: bool = False) -> Pages[types.Resource]:
         """The resources as a channel: ``async with client.resources() as found``."""
-        return Pages(self.list_resources, lambda page: page.resources)
+        fetch = functools.partial(self.list_resources, fresh=fresh)
+        return Pages(fetch, lambda page: page.resources)
 
     async def list_resource_templates(
-        self, cursor: str | None = None
+        self, cursor: str | None = None, *, fresh: bool = False
     ) -> types.ListResourceTemplatesResult:
         """One page of the resource templates."""
         return await self._typed(
-            types.ListResourceTemplatesResult, "resources/templates/list", _page(cursor)
+            types.ListResourceTemplatesResult,
+            "resources/templates/list",
+            _page(cursor),
+            fresh=fresh,
         )
 
-    async def all_resource_templates(self) -> list[types.ResourceTemplate]:
+    async def all_resource_templates(self, *, fresh: bool = False) -> list[types.ResourceTemplate]:
         """The resource templates of all pages."""
-        return await self.resource_templates().receive_all()
+        return await self._all(self.resource_templates, fresh)
 
-    def resource_templates(self) -> Pages[types.ResourceTemplate]:
+    def resource_templates(self, *, fresh: bool = False) -> Pages[types.ResourceTemplate]:
         """The resource templates as a channel, as `resources` gives the resources."""
-        return Pages(self.list_resource_templates, lambda page: page.resource_templates)
+        fetch = functools.partial(self.list_resource_templates, fresh=fresh)
+        return Pages(fetch, lambda page: page.resource_templates)
 
     async def read_resource(
         self,
@@ -189,22 +214,34 @@ class Client:
         *,
         progress: requests.ProgressHandler | None = None,
         log: requests.LogStream | None = None,
+        fresh: bool = False,
     ) -> types.ReadResourceResult:
         """Read a resource; the URI is sent exactly as given. For the rest see `call_tool`."""
-        params = {"uri": uri}
-        return await self._typed(types.ReadResourceResult, "resources/read", params, progress, log)
+        return await self._typed(
+            types.ReadResourceResult,
+            "resources/read",
+            {"uri": uri},
+            progress,
+            log,
+            fresh=fresh,
+        )
 
-    async def list_prompts(self, cursor: str | None = None) -> types.ListPromptsResult:
+    async def list_prompts(
+        self, cursor: str | None = None, *, fresh: bool = False
+    ) -> types.ListPromptsResult:
         """One page of the prompts."""
-        return await self._typed(types.ListPromptsResult, "prompts/list", _page(cursor))
+        return await self._typed(
+            types.ListPromptsResult, "prompts/list", _page(cursor), fresh=fresh
+        )
 
-    async def all_prompts(self) -> list[types.Prompt]:
+    async def all_prompts(self, *, fresh: bool = False) -> list[types.Prompt]:
         """The prompts of all pages."""
-        return await self.prompts().receive_all()
+        return await self._all(self.prompts, fresh)
 
-    def prompts(self) -> Pages[types.Prompt]:
+    def prompts(self, *, fresh: bool = False) -> Pages[types.Prompt]:
         """The prompts as a channel: ``async with client.prompts() as found``."""
-        return Pages(self.list_prompts, lambda page: page.prompts)
+        fetch = functools.partial(self.list_prompts, fresh=fresh)
+        return Pages(fetch, lambda page: page.prompts)
 
     async def get_prompt(
         self,
@@ -306,6 +343,16 @@ class Client:
                 subscription = await stack.enter_async_context(attempt())
             yield subscription
 
+    async def _all(self, pages: Callable[..., Pages[T]], fresh: bool) -> list[T]:
+        """All of a list, whose first pages may come from a cache."""
+        try:
+            return await pages(fresh=fresh).receive_all()
+        except errors.InvalidParams:
+            if fresh or not self._calls.caches:
+                raise
+        # The cursor of a page that was kept is of no use any more: from the beginning, then.
+        return await pages(fresh=True).receive_all()
+
     async def _typed(
         self,
         cls: type[T],
@@ -313,8 +360,11 @@ class Client:
         params: Mapping[str, Any],
         progress: requests.ProgressHandler | None = None,
         log: requests.LogStream | None = None,
+        *,
+        fresh: bool = False,
     ) -> T:
-        result = await self._calls.make(method, params, requests.Streams(progress, log))
+        streams = requests.Streams(progress, log)
+        result = await self._calls.make(method, params, streams, fresh=fresh)
         return requests.structure_result(cls, method, result)
 
 

@@ -3,10 +3,11 @@
 Source: specification, client/elicitation, client/sampling, client/roots; basic/patterns/mrtr.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, TypeAlias, TypedDict
 
 from mcp_trio import types
+from mcp_trio.client.cache import ResponseCache
 
 __all__ = [
     "MAX_ROUNDS",
@@ -53,6 +54,10 @@ class ClientOptions(TypedDict, total=False):
         on_roots: awaited when the server asks which files it may work with.
         max_rounds: how many times a server may ask for input before it has to answer a request;
             10 by default.
+        cache: keeps answers for as long as the server allows. There is none by default.
+        cache_context: for whom the client asks, where several share a cache. Answers that the
+            server marks as private are shared by those that give equal values here, and by no
+            others. Clients with different credentials must give different ones, or none.
 
     A server is told that the client can do what there is a handler for, and so asks for nothing
     else. The questions of one round are answered at the same time, each handler in a task of its
@@ -67,3 +72,5 @@ class ClientOptions(TypedDict, total=False):
     on_sampling: SamplingHandler | None
     on_roots: RootsHandler | None
     max_rounds: int
+    cache: ResponseCache | None
+    cache_context: Hashable

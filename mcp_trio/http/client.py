@@ -119,6 +119,7 @@ class HttpTransport(abc.Transport):
         max_message: int = DEFAULT_MAX_MESSAGE,
     ) -> None:
         self._target = _target.parse_url(url)
+        self.server = self._target
         self._headers = _check_headers(headers)
         if not connect_timeout > 0:
             raise ValueError("connect_timeout must be positive")

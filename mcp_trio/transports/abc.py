@@ -7,7 +7,7 @@ there is a pipe, a socket or a function call behind it.
 import abc
 import logging
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
@@ -199,6 +199,12 @@ class Transport(abc.ABC):
     kind: Literal["memory", "stdio", "http"]
     can_listen: bool = True
     """Whether notifications can arrive before the response; without that, no subscriptions."""
+    server: Hashable = None
+    """Which server it reaches, where that can be said: equal values, the same server. For what a
+    client knows of the server and may share."""
+    on_unrouted: Callable[[jsonrpc.Notification], object] | None = None
+    """Called with each notification that belongs to no request. Set by whoever wants to know; a
+    transport that gives each request a channel of its own has none."""
     mirrors_params: bool = False
     """Whether arguments of a tool that its schema marks for it are mirrored in headers."""
 

@@ -295,6 +295,8 @@ class LineTransport(abc.Transport):
         route = None if request_id is None else self._routes.get(request_id)
         if route is None:
             self._skip_unrouted(request_id, notification.method)
+            if request_id is None and notification.method != methods.PROGRESS:
+                self._report_unrouted(notification)
             return
         if notification.method == methods.CANCELLED:
             route.over = True
@@ -331,6 +333,11 @@ class LineTransport(abc.Transport):
         if late or what == methods.PROGRESS:
             return  # any race allows that
         self._log.warning("dropped what belongs to no open request", what[:100])
+
+    def _report_unrouted(self, notification: jsonrpc.Notification) -> None:
+        """Tell what names no request that it could be late for."""
+        if self.on_unrouted is not None:
+            self.on_unrouted(notification)
 
     def _skip_noise(self, what: object) -> None:
         self._noise += 1

@@ -61,6 +61,7 @@ class MemoryTransport(abc.Transport):
         self, handler: abc.Handler, services: Services, principal: abc.Principal | None
     ) -> None:
         self.closed = False
+        self.server = handler if isinstance(handler, Hashable) else None
         self._handler = handler
         self._services = services
         self._principal = principal

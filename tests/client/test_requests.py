@@ -101,12 +101,12 @@ async def test_what_is_said_about_the_client(play: Play) -> None:
 
 async def test_what_is_no_request() -> None:
     """C-07: refused before anything is sent."""
-    client = Client(None)  # type: ignore[arg-type]
+    client = Client(say.Nowhere())
     with pytest.raises(errors.LocalProtocolError, match=r"Client\.listen"):
         await client.request("subscriptions/listen", {"notifications": {}})
     with pytest.raises(errors.LocalProtocolError, match="notification"):
         await client.request("notifications/cancelled", {"requestId": 1})
-    assert repr(client) == "<Client over None>"
+    assert repr(client) == "<Client over nowhere>"
 
 
 async def test_params_that_json_cannot_hold(play: Play) -> None:

@@ -98,7 +98,7 @@ async def test_several_at_once(play: Play) -> None:
 
 async def test_early_validation() -> None:
     """C-09: before anything is sent, and before the block is entered."""
-    client = Client(None)  # type: ignore[arg-type]
+    client = Client(say.Nowhere())
     with pytest.raises(TypeError):
         SubscriptionFilter(resource_subscriptions="note://a")
     with pytest.raises(TypeError, match="SubscriptionFilter, got dict"):
@@ -114,11 +114,11 @@ async def test_early_validation() -> None:
 async def test_transport_that_cannot_listen() -> None:
     """C-08: a clear error, and nothing is written."""
 
-    class OneAnswer:
+    class OneAnswer(say.Nowhere):
         can_listen = False
 
     with pytest.raises(errors.ListenNotSupported):
-        Client(OneAnswer()).listen(TOOLS)  # type: ignore[arg-type]
+        Client(OneAnswer()).listen(TOOLS)
 
 
 async def test_acknowledgement_that_does_not_come(play: Play) -> None:

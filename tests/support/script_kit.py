@@ -27,7 +27,7 @@ from mcp_trio.client import ClientOptions
 from mcp_trio.http.client import HttpTransport
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.testing import ScriptedPeer, Wire, open_scripted_peer
-from mcp_trio.transports.abc import Exchange
+from mcp_trio.transports.abc import Exchange, Transport
 from mcp_trio.transports.memory import open_memory_transport
 
 PUPPET = [sys.executable, "-I", "-S", str(Path(__file__).with_name("puppet.py"))]
@@ -116,6 +116,18 @@ class Play(Protocol):
         self, script: Script, **options: Unpack[ClientOptions]
     ) -> AbstractAsyncContextManager[Client]:
         """The options are the client's."""
+
+
+class Nowhere(Transport):
+    """For what has to be refused before anything is sent."""
+
+    kind = "memory"
+
+    def open_exchange(self, *args: Any, **options: Any) -> Any:
+        raise AssertionError("nothing is to be sent")
+
+    def __repr__(self) -> str:
+        return "nowhere"
 
 
 # Memory
