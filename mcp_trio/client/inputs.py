@@ -86,7 +86,7 @@ class _Question:
         answer = await self.handler(self.params)
         if not isinstance(answer, self.result):
             raise TypeError(
-                f"{self.option} has to return a {self.result.__name__}, got {type(answer).__name__}"
+                f"{self.option} has to return {self.result.__name__}, got {type(answer).__name__}"
             )
         return codec.unstructure(answer)
 
