@@ -1,8 +1,17 @@
 """The client's side of the protocol."""
 
+from mcp_trio.client.cache import CacheStatistics, ResponseCache
 from mcp_trio.client.client import Client
 from mcp_trio.client.connect import open_http_client, open_stdio_client
 from mcp_trio.client.inputs import accept_form
+from mcp_trio.client.notifications import (
+    FanOut,
+    HandlerStatistics,
+    NotificationHandler,
+    RunningHandler,
+    log_notifications,
+)
+from mcp_trio.client.observers import ServerMessage
 from mcp_trio.client.options import (
     ClientOptions,
     ElicitationHandler,
@@ -15,20 +24,28 @@ from mcp_trio.client.requests import LogHandler, LogStream, ProgressHandler
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd, SubscriptionStatistics
 
 __all__ = [
+    "CacheStatistics",
     "Client",
     "ClientOptions",
     "ElicitationHandler",
     "ElicitationUrlHandler",
+    "FanOut",
+    "HandlerStatistics",
     "LogHandler",
     "LogStream",
+    "NotificationHandler",
     "Pages",
     "ProgressHandler",
+    "ResponseCache",
     "RootsHandler",
+    "RunningHandler",
     "SamplingHandler",
+    "ServerMessage",
     "Subscription",
     "SubscriptionEnd",
     "SubscriptionStatistics",
     "accept_form",
+    "log_notifications",
     "open_http_client",
     "open_stdio_client",
 ]

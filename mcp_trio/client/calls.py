@@ -112,7 +112,7 @@ class Calls:
         await trio.lowlevel.checkpoint()  # before the cache is looked at: nothing is between
         with self._cached.asking(method, params, self.version, fresh=fresh) as asking:
             if asking is not None and asking.found is not None:
-                return asking.found
+                return self._learn(method, asking.found)
             return await self._serve(method, params, streams, asking)
 
     async def _serve(
@@ -155,6 +155,12 @@ class Calls:
         if self._tool_headers is None:
             return await transmit()
         return await self._tool_headers.send(method, params, transmit)
+
+    def _learn(self, method: str, found: dict[str, Any]) -> dict[str, Any]:
+        """What came from the cache may be what another client has put there."""
+        if self._tool_headers is None or method != methods.TOOLS_LIST:
+            return found
+        return self._tool_headers.learn(found)
 
     async def _list_tools(self, cursor: str | None) -> dict[str, Any]:
         params = {} if cursor is None else {"cursor": cursor}

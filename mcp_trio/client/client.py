@@ -5,12 +5,12 @@ Source: specification, basic/index; server/tools, server/resources, server/promp
 
 import functools
 import itertools
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from mcp_trio import codec, errors, types
-from mcp_trio.client import options, requests
+from mcp_trio.client import notifications, options, requests
 from mcp_trio.client.cache import ResponseCache
 from mcp_trio.client.calls import Calls
 from mcp_trio.client.inputs import Inputs
@@ -24,6 +24,7 @@ __all__ = ["Client"]
 
 ACK_TIMEOUT: Final = 10.0
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -342,6 +343,41 @@ class Client:
                 self._calls.adopt_version(refused)
                 subscription = await stack.enter_async_context(attempt())
             yield subscription
+
+    def notifications(
+        self,
+        handler: notifications.NotificationHandler[S],
+        state: S,
+        *,
+        only: Collection[str] | None = None,
+        max_waiting: int = notifications.MAX_WAITING,
+    ) -> AbstractAsyncContextManager[notifications.RunningHandler[S]]:
+        """Follow all that the server says: ``async with client.notifications(handler, 0)``.
+
+        As long as the block lasts, the handler is awaited with each notification that any
+        request or subscription of this client takes in, with what a server says over stdio on
+        its own account, and with each question that the server asks (which is answered by the
+        client's own handlers, and only observed here). It gets one at a time, in order, in a
+        task of its own, and returns the state that it will be given with the next.
+
+        It holds up nobody, however slow it is. A change that is reported again while it waits
+        to be handled counts once; otherwise, when too many wait, the oldest is dropped, and the
+        next message says so (`ServerMessage.missed`). An exception is logged, and the state
+        stays as it was. Leaving the block cancels the handler, and forgets what waits.
+
+        Args:
+            handler: an async function of a `ServerMessage` and the state; `log_notifications`
+                makes one, and a `FanOut` is one.
+            state: what it is given first.
+            only: the methods that it is interested in; None for all.
+            max_waiting: how many messages may wait for it.
+
+        Raises:
+            TypeError: `only` is a string.
+            ValueError: `max_waiting` is not positive.
+        """
+        running = notifications.RunningHandler(handler, state, only=only, max_waiting=max_waiting)
+        return notifications.run_handler(self._observers, running)
 
     async def _all(self, pages: Callable[..., Pages[T]], fresh: bool) -> list[T]:
         """All of a list, whose first pages may come from a cache."""

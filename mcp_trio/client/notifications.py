@@ -175,15 +175,9 @@ class RunningHandler(Generic[S]):
 
 @asynccontextmanager
 async def run_handler(
-    observers: Observers,
-    handler: NotificationHandler[S],
-    state: S,
-    *,
-    only: Collection[str] | None,
-    max_waiting: int,
+    observers: Observers, running: RunningHandler[S]
 ) -> AsyncGenerator[RunningHandler[S]]:
     """Run a handler as long as the block lasts; see `Client.notifications`."""
-    running = RunningHandler(handler, state, only=only, max_waiting=max_waiting)
     with one_cause(1):
         async with trio.open_nursery(strict_exception_groups=True) as nursery:
             nursery.start_soon(running.run)

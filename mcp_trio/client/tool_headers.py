@@ -82,7 +82,7 @@ class ToolHeaders:
         Cancelling cancels the request that is under way.
         """
         if method == methods.TOOLS_LIST:
-            return self._learn(await transmit(_NONE))
+            return self.learn(await transmit(_NONE))
         if method == methods.TOOLS_CALL:
             return await self._call(params, transmit)
         return await transmit(_NONE)
@@ -127,7 +127,7 @@ class ToolHeaders:
             following if isinstance(following, str) else None,
         )
 
-    def _learn(self, page: Result) -> Result:
+    def learn(self, page: Result) -> Result:
         """Take note of one page; return it without the tools that clients have to leave out."""
         tools = page.get("tools")
         if not isinstance(tools, list):
