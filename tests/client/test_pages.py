@@ -147,15 +147,18 @@ async def test_closed() -> None:
 async def test_two_receivers() -> None:
     """W61: the second is told so at once, and the first goes on."""
 
-    async def second() -> None:
-        with pytest.raises(trio.BusyResourceError):
-            await tools.receive()
+    async def fetch(_: str | None) -> types.ListToolsResult:
+        await go_on.wait()
+        return types.ListToolsResult(tools=[types.Tool(name="a", input_schema={})])
 
-    tools = Book(page("a")).open()
+    go_on = trio.Event()
+    tools: Pages[types.Tool] = Pages(fetch, lambda page: page.tools)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tools.receive)
-        await trio.lowlevel.checkpoint()
-        nursery.start_soon(second)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await tools.receive()
+        go_on.set()
 
 
 async def test_each_receive_is_a_checkpoint() -> None:
