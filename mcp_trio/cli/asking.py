@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import attrs
 import trio
 
 from mcp_trio import errors
@@ -11,7 +12,19 @@ from mcp_trio.cli.session import FAILED, SUCCEEDED, Session
 from mcp_trio.client.client import Client
 from mcp_trio.client.requests import LogStream, ProgressHandler
 
-__all__ = ["KINDS", "call", "discover", "fetch", "prompt", "read", "show_lists"]
+__all__ = [
+    "KINDS",
+    "Request",
+    "Shown",
+    "answer",
+    "call",
+    "discover",
+    "fetch",
+    "list_all",
+    "prompt",
+    "read",
+    "show",
+]
 
 T = TypeVar("T")
 
@@ -35,11 +48,33 @@ async def answer(session: Session, request: Callable[[], Awaitable[T]]) -> T:
     return result[0]
 
 
-async def discover(client: Client, session: Session) -> int:
-    """Show what the server is."""
+@attrs.frozen
+class Shown:
+    """The answer to a request, as it is to be written.
+
+    Attributes:
+        text: what to write.
+        failed: whether the exit status says that something has failed.
+    """
+
+    text: bytes
+    failed: bool = False
+
+
+Request: TypeAlias = Callable[[Client, Session], Awaitable[Shown]]
+
+
+async def show(client: Client, session: Session, *, request: Request) -> int:
+    """Make a request and write the answer; the exit status."""
+    shown = await request(client, session)
+    await session.out.write(shown.text)
+    return FAILED if shown.failed else SUCCEEDED
+
+
+async def discover(client: Client, session: Session) -> Shown:
+    """What the server is."""
     result = await answer(session, client.discover)
-    await session.out.write(session.display.discovered(result))
-    return SUCCEEDED
+    return Shown(session.display.discovered(result))
 
 
 async def fetch(client: Client, session: Session, kinds: Sequence[str]) -> dict[str, Sequence[Any]]:
@@ -66,10 +101,9 @@ async def fetch(client: Client, session: Session, kinds: Sequence[str]) -> dict[
     return lists
 
 
-async def show_lists(client: Client, session: Session, *, kinds: Sequence[str]) -> int:
-    """Show what the server has."""
-    await session.out.write(session.display.listed(await fetch(client, session, kinds)))
-    return SUCCEEDED
+async def list_all(client: Client, session: Session, *, kinds: Sequence[str]) -> Shown:
+    """What the server has."""
+    return Shown(session.display.listed(await fetch(client, session, kinds)))
 
 
 async def call(
@@ -78,15 +112,14 @@ async def call(
     *,
     name: str,
     arguments: Mapping[str, Any],
-    progress: ProgressHandler | None,
-    log: LogStream | None,
-) -> int:
+    progress: ProgressHandler | None = None,
+    log: LogStream | None = None,
+) -> Shown:
     """Call a tool."""
     result = await answer(
         session, partial(client.call_tool, name, arguments, progress=progress, log=log)
     )
-    await session.out.write(session.display.called(result))
-    return FAILED if result.is_error else SUCCEEDED
+    return Shown(session.display.called(result), failed=bool(result.is_error))
 
 
 async def read(
@@ -94,13 +127,12 @@ async def read(
     session: Session,
     *,
     uri: str,
-    progress: ProgressHandler | None,
-    log: LogStream | None,
-) -> int:
+    progress: ProgressHandler | None = None,
+    log: LogStream | None = None,
+) -> Shown:
     """Read a resource."""
     result = await answer(session, partial(client.read_resource, uri, progress=progress, log=log))
-    await session.out.write(session.display.read(result))
-    return SUCCEEDED
+    return Shown(session.display.read(result))
 
 
 async def prompt(
@@ -109,12 +141,11 @@ async def prompt(
     *,
     name: str,
     arguments: Mapping[str, str],
-    progress: ProgressHandler | None,
-    log: LogStream | None,
-) -> int:
+    progress: ProgressHandler | None = None,
+    log: LogStream | None = None,
+) -> Shown:
     """Get a prompt."""
     result = await answer(
         session, partial(client.get_prompt, name, arguments, progress=progress, log=log)
     )
-    await session.out.write(session.display.prompted(result))
-    return SUCCEEDED
+    return Shown(session.display.prompted(result))

@@ -3,7 +3,7 @@
 import functools
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -23,6 +23,7 @@ from mcp_trio.cli.options import (
 )
 from mcp_trio.cli.session import Body, Session
 from mcp_trio.cli.text import harmless
+from mcp_trio.client.client import Client
 from mcp_trio.protocol import meta
 
 __all__ = ["run"]
@@ -89,7 +90,8 @@ class Given:
     def conduct(self, session: Session, body: Body) -> int:
         """Run a command; nothing may be left of its words."""
         if self.words:
-            raise click.UsageError(f"unexpected: {' '.join(self.words)}")
+            where = "" if self.command is None else "; the server is the command behind --"
+            raise click.UsageError(f"unexpected: {' '.join(self.words)}{where}")
         handler = logging.StreamHandler()
         handler.setFormatter(_Harmless("%(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(
@@ -227,57 +229,61 @@ def main() -> None:
     """Has commands, and does nothing by itself."""
 
 
-def conduct_request(given: Given, target: Target, body: Any, log: str | None) -> int:
-    """Run a command that makes one request.
+def conduct_request(
+    given: Given, target: Target, request: Callable[..., Awaitable[asking.Shown]], log: str | None
+) -> int:
+    """Run a command whose request may take its time: the server may tell and ask meanwhile.
 
     Progress and questions are for people; the log is for whoever has asked for it.
     """
     session = Session(target, given.display(), timeout=given.timeout)
     if given.as_json and log is None:
-        return given.conduct(session, functools.partial(body, progress=None, log=None))
+        return given.conduct(session, functools.partial(asking.show, request=request))
     from mcp_trio.cli.questions import Questions, at_a_terminal
     from mcp_trio.cli.streams import Streams
 
     streams = Streams(session.err)
     if not given.as_json and at_a_terminal():
         session.options = Questions(streams).options()
-    listening = {
-        "progress": None if given.as_json else streams.progress,
-        "log": None if log is None else (log, streams.log),
-    }
 
-    async def shown(client: Any, session: Session) -> Any:
+    async def heard(client: Client, session: Session) -> asking.Shown:
         async with streams.shown():
-            return await body(client, session, **listening)
+            return await request(
+                client,
+                session,
+                progress=None if given.as_json else streams.progress,
+                log=None if log is None else (log, streams.log),
+            )
 
-    return given.conduct(session, shown)
+    return given.conduct(session, functools.partial(asking.show, request=heard))
 
 
 @server_command("discover", "[URL]")
 def discover(given: Given) -> int:
     """Show what a server is and what it can do."""
     session = Session(given.target(), given.display(), timeout=given.timeout)
-    return given.conduct(session, asking.discover)
+    return given.conduct(session, functools.partial(asking.show, request=asking.discover))
 
 
 @server_command("list", "[URL] [tools|resources|templates|prompts|all]")
 def list_server(given: Given) -> int:
-    """List a server's tools, resources, resource templates and prompts."""
+    """List tools, resources, resource templates and prompts."""
     target = given.target()
     kind = given.words.pop(0) if given.words else "all"
     if kind != "all" and kind not in asking.KINDS:
         raise click.UsageError(f"{kind!r} is no list; there are {', '.join(asking.KINDS)} and all")
     kinds = asking.KINDS if kind == "all" else (kind,)
     session = Session(target, given.display(), timeout=given.timeout)
-    return given.conduct(session, functools.partial(asking.show_lists, kinds=kinds))
+    request = functools.partial(asking.list_all, kinds=kinds)
+    return given.conduct(session, functools.partial(asking.show, request=request))
 
 
 @server_command("call", "[URL] NAME", _ARGUMENTS, _LOG)
 def call(given: Given, arguments: dict[str, Any] | None, log: str | None) -> int:
     """Call a tool. A tool that says it has failed makes the exit status 1."""
     target, name = given.target(), given.word("the NAME of the tool")
-    body = functools.partial(asking.call, name=name, arguments=arguments or {})
-    return conduct_request(given, target, body, log)
+    request = functools.partial(asking.call, name=name, arguments=arguments or {})
+    return conduct_request(given, target, request, log)
 
 
 @server_command("read", "[URL] URI", _LOG)
@@ -294,8 +300,8 @@ def prompt(given: Given, arguments: dict[str, Any] | None, log: str | None) -> i
     for argument, value in (arguments or {}).items():
         if not isinstance(value, str):
             raise click.UsageError(f"--arguments: {argument} must be a string")
-    body = functools.partial(asking.prompt, name=name, arguments=arguments or {})
-    return conduct_request(given, target, body, log)
+    request = functools.partial(asking.prompt, name=name, arguments=arguments or {})
+    return conduct_request(given, target, request, log)
 
 
 @server_command("listen", "[URL]", *_FOLLOWING)

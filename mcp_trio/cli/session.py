@@ -25,6 +25,8 @@ __all__ = ["FAILED", "SUCCEEDED", "Body", "Session", "end_of"]
 SUCCEEDED: Final = 0
 FAILED: Final = 1
 
+_STDERR: Final = "; the end of its stderr:"
+
 _SIGNALS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
@@ -102,6 +104,9 @@ class Session:
         if ended.how == "local":
             ended = attrs.evolve(ended, reason=self._why)
         on_stderr = ended.failed and self.display.end_on_stderr
+        if on_stderr and self.target.command:
+            # It has been passed on already.
+            ended = attrs.evolve(ended, reason=(ended.reason or "").partition(_STDERR)[0])
         await (self.err if on_stderr else self.out).last_words(self.display.ended(ended))
         if ended.how == "local" and not self.streaming:
             return 128 + (self._signal or 0)

@@ -40,6 +40,7 @@ def table(kind: str, items: Sequence[Any], *, plain: bool) -> Table:
     made = Table(
         box=None if plain else box.SIMPLE_HEAD,
         pad_edge=False,
+        show_edge=False,
         padding=(0, 2, 0, 0) if plain else (0, 1),
         header_style="" if plain else "bold",
     )
