@@ -212,9 +212,10 @@ async def _answers(questions: Mapping[str, _Question]) -> dict[str, Any]:
         except Exception as problem:
             if failures:
                 logger.warning("another answer to the server failed as well", exc_info=problem)
-                return
-            failures.append(problem)
-            nursery.cancel_scope.cancel()
+            else:
+                failures.append(problem)
+                nursery.cancel_scope.cancel()
+            await trio.lowlevel.checkpoint()
 
     try:
         with _causes.one_cause(1):

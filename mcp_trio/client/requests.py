@@ -55,17 +55,20 @@ class Streams:
         if self.log is not None and self.log[0] not in meta.LOG_LEVELS:
             raise ValueError(f"a log level is one of {', '.join(meta.LOG_LEVELS)}")
 
-    async def take(self, message: jsonrpc.Notification) -> None:
-        """Pass a notification on, and wait until it has been dealt with."""
+    def read(self, message: jsonrpc.Notification) -> "_Heard | None":
+        """Who is to be given what, of a notification; None for one that nobody waits for."""
         if message.method == methods.PROGRESS and self.progress is not None:
             report = _read(types.ProgressNotificationParams, message)
-            if report is not None:
-                await self.progress(report)
-        elif message.method == methods.LOG_MESSAGE and self.log is not None:
+            return None if report is None else (self.progress, report)
+        if message.method == methods.LOG_MESSAGE and self.log is not None:
             level, handler = self.log
             said = _read(types.LoggingMessageNotificationParams, message)
             if said is not None and _gravity(said.level) >= _gravity(level):
-                await handler(said)
+                return handler, said
+        return None
+
+
+_Heard: TypeAlias = tuple[Callable[[Any], Awaitable[object]], types.Value]
 
 
 async def perform(
@@ -100,7 +103,9 @@ async def perform(
                 break
             else:
                 observers.observe(message, request_id=request_id)
-                await streams.take(message)
+                if (heard := streams.read(message)) is not None:
+                    handler, said = heard
+                    await handler(said)
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):
         raise message.error

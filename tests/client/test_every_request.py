@@ -1,5 +1,6 @@
 """What holds for each of a client's requests: deadlines, answers, what comes in between."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from script_kit import PLAYS, Play
 from wire_kit import Frame
 
 from mcp_trio import errors, types
+from mcp_trio.client import ClientOptions
 from mcp_trio.client.client import Client
 from mcp_trio.protocol import meta
 
@@ -70,11 +72,11 @@ async def test_deadline(play_all: Play, method: str) -> None:
 
     arrived, cancelled = trio.Event(), trio.Event()
     async with play_all(script) as client:
-        async with trio.open_nursery() as nursery:
-            with trio.CancelScope() as scope:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(give_up, scope)
                 await call(client)
-            assert scope.cancelled_caught
+        assert scope.cancelled_caught
         await cancelled.wait()
         await call(client)
 
@@ -357,3 +359,10 @@ async def test_no_such_level(play: Play, call: Any) -> None:
         with pytest.raises(ValueError, match="one of debug, info"):
             await call(client, log=("loud", Client.discover))
         await client.list_tools()
+
+
+def test_one_list_of_options() -> None:
+    """What is documented for all who open a client is what a client takes."""
+    taken = inspect.signature(Client).parameters.values()
+    keywords = {one.name for one in taken if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert keywords == ClientOptions.__annotations__.keys()

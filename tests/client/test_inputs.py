@@ -202,11 +202,11 @@ async def test_deadline_while_somebody_thinks(transport: str) -> None:
 
     with trio.fail_after(at_most(10)):
         async with open_asking(transport, on_elicitation=think) as client:
-            async with trio.open_nursery() as nursery:
-                with trio.CancelScope() as scope:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
                     nursery.start_soon(give_up, scope)
                     await client.call_tool("greet")
-                assert scope.cancelled_caught
+            assert scope.cancelled_caught
             assert cancelled.is_set()
             assert await works(client)
 
