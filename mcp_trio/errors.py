@@ -103,6 +103,10 @@ class HttpStatusError(McpError):
         status: the HTTP status, for instance 401.
         headers: the answer's headers in lower case; of several with one name, the last.
         retry_after: seconds the server asks to wait before another try; None where it does not.
+        www_authenticate: the values of `WWW-Authenticate`, which say what credentials are wanted:
+            one for each header of that name.
+        body: the beginning of the answer's body as text, up to 1,000 characters; written by
+            whoever answered, so fit for people only.
     """
 
     def __init__(
@@ -112,11 +116,15 @@ class HttpStatusError(McpError):
         status: int,
         headers: Mapping[str, str] | None = None,
         retry_after: float | None = None,
+        www_authenticate: tuple[str, ...] = (),
+        body: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
         self.headers: Mapping[str, str] = dict(headers or {})
         self.retry_after = retry_after
+        self.www_authenticate = www_authenticate
+        self.body = body
 
 
 class AcknowledgementTimeout(McpError, trio.TooSlowError):

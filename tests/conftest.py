@@ -1,9 +1,14 @@
 """What holds for every test."""
 
+import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+# Tests talk to servers on this machine, not to the proxy that somebody's environment names.
+for _name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+    del os.environ[_name]
 
 # An example that is slow on a busy machine is no failure: no test here measures time.
 settings.register_profile("mcp_trio", settings(), deadline=None)

@@ -22,8 +22,11 @@ from mcp_trio.client.options import (
 from mcp_trio.client.pages import Pages
 from mcp_trio.client.requests import LogHandler, LogStream, ProgressHandler
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd, SubscriptionStatistics
+from mcp_trio.protocol.credentials import Auth, AuthRequest
 
 __all__ = [
+    "Auth",
+    "AuthRequest",
     "CacheStatistics",
     "Client",
     "ClientOptions",

@@ -4,10 +4,11 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Unpack
+from typing import Final, Literal, Unpack
 
 from mcp_trio.client.client import Client
 from mcp_trio.client.options import ClientOptions
+from mcp_trio.protocol.credentials import Auth
 
 __all__ = ["open_http_client", "open_stdio_client"]
 
@@ -21,7 +22,10 @@ async def open_http_client(
     *,
     ssl_context: ssl.SSLContext | None = None,
     headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    auth: Auth | None = None,
+    proxy: str | Literal[True] | None = True,
     connect_timeout: float = 10.0,
+    max_connections: int = 100,
     max_message: int = MAX_MESSAGE,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
@@ -33,16 +37,26 @@ async def open_http_client(
 
     Args:
         url: the server's endpoint, such as ``https://example.com/mcp``.
-        ssl_context: for HTTPS; by default one that trusts what the system trusts.
+        ssl_context: for HTTPS; by default one that trusts what the system trusts. A client
+            certificate that is loaded into it is shown to the server.
         headers: sent with every request, for instance `Authorization`.
+        auth: awaited for further headers before each request, and once more if the answer is 401
+            or 403; see `protocol.credentials.Auth`.
+        proxy: the URL of an HTTP proxy, with user name and password if it wants them; None for
+            none. True, the default, stands for what `http_proxy`, `https_proxy` and `no_proxy`
+            say in the environment; addresses of this machine are no exception unless `no_proxy`
+            has them.
         connect_timeout: seconds for each connection to be made, TLS included.
-        max_message: how many bytes one answer, or one event of a stream, may have; by default
-            16 MiB. A longer one fails its request.
+        max_connections: how many requests may be under way at a time; others wait for their turn,
+            first come, first served. Subscriptions have connections of their own and do not
+            count.
+        max_message: how many bytes one answer, or one event of a stream, may have, decompressed;
+            by default 16 MiB. A longer one fails its request.
         options: what `ClientOptions` describes: who the client is, and who answers the server's
             questions.
 
     Raises:
-        ValueError: the URL or a header cannot be used, or `max_message` is not positive.
+        ValueError: the URL, a header or the proxy cannot be used, or a limit is not positive.
 
     Source: specification, basic/transports/streamable-http.
     """
@@ -52,7 +66,10 @@ async def open_http_client(
         url,
         ssl_context=ssl_context,
         headers=headers,
+        auth=auth,
+        proxy=proxy,
         connect_timeout=connect_timeout,
+        max_connections=max_connections,
         max_message=max_message,
     )
     try:

@@ -1,11 +1,7 @@
 """The answer to one POST as a channel of messages: one JSON object, or a stream of events."""
 
-import datetime
-import email.utils
-import http
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -13,17 +9,20 @@ import h11
 import trio
 
 from mcp_trio import codec, errors
-from mcp_trio.http import _pool, _wire
+from mcp_trio.http import _pool, _sender, _wire
+from mcp_trio.http._encodings import BodyDecoder
+from mcp_trio.http._refusal import MAX_BODY, header_of, is_refusal, media_type, status_error
 from mcp_trio.protocol import jsonrpc, media, sse
 
 __all__ = ["HttpAnswer"]
 
 logger = logging.getLogger("mcp_trio.http")
 
-_MAX_ERROR_BODY: Final = 64 * 1024
 _MAX_INTERIM: Final = 20
 _FINISH_GRACE: Final = 0.05
 """Seconds that the end of a chunked body may lag behind the response it carried."""
+_REFUSAL_GRACE: Final = 5.0
+"""Seconds that the body of an answer may take whose status has said no."""
 
 
 class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
@@ -37,24 +36,20 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self,
         request_id: jsonrpc.RequestId | None,
         connection: _wire.HttpConnection,
+        sender: _sender.Sender,
         *,
-        peer: str,
         max_message: int,
-        resend: Callable[[], Awaitable[_wire.HttpConnection]] | None = None,
+        pool: _pool.IdlePool | None,
     ) -> None:
         self._request_id = request_id
-        self._connection = connection
-        self._peer = peer
+        self._sender: _sender.Sender | None = sender
+        self._peer = sender.peer
         self._max_message = max_message
-        self._resend = resend
-        self._head: h11.Response | None = None
-        self._interim = 0
-        self._events: sse.SSEDecoder | None = None
-        self._body = bytearray()
+        self._pool = pool
+        self._closed = False
         self._pending: deque[jsonrpc.Message] = deque()
         self._failure: errors.McpError | None = None
         self._receiving = False
-        self._ended = False
         self.complete: bool = False
         """Whether the response has arrived; nothing comes after it."""
         self.comments: int = 0
@@ -64,6 +59,20 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         self.last_heard: float = trio.current_time()
         """The moment of `trio.current_time` at which anything was read last."""
         self._last_comment: float | None = None
+        self._begin(connection)
+
+    def _begin(self, connection: _wire.HttpConnection) -> None:
+        """Wait for an answer on a connection, whatever came on another."""
+        self._connection = connection
+        self._given_back = False
+        self._head: h11.Response | None = None
+        self._interim = 0
+        self._decoder: BodyDecoder | None = None
+        self._events: sse.SSEDecoder | None = None
+        self._body = bytearray()
+        self._ended = False
+        self._refused: errors.HttpStatusError | None = None
+        self._refused_by: float | None = None
 
     async def receive(self) -> jsonrpc.Message:
         """The next message. Cancelling loses none.
@@ -83,40 +92,70 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             while not self._pending:
                 if self._failure is not None:
                     raise self._failure
-                if self._connection.closed:
+                if self._closed:
                     raise trio.ClosedResourceError("this exchange was closed")
                 if self.complete:
                     raise trio.EndOfChannel
                 try:
-                    if not self._parse():
+                    if self._refused is not None:
+                        await self._take_refusal(self._refused)
+                    elif not self._parse():
                         waited = True
-                        await self._connection.fill()
-                        self.last_heard = trio.current_time()
-                except errors.ConnectionLost as lost:
-                    self._failure = lost
-                    await self._try_again(lost)
+                        await self._fill()
                 except errors.McpError as problem:
-                    # What one read brought along before it comes first.
-                    self._failure = problem
-                    if not self._pending:
-                        raise
+                    await self._take_failure(problem)
             if not waited:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             return self._pending.popleft()
         finally:
             self._receiving = False
 
-    async def _try_again(self, lost: errors.ConnectionLost) -> None:
-        """Send the request once more if an idle connection was closed as we reached for it.
+    async def _fill(self) -> None:
+        """Wait until more has arrived."""
+        if self._refused_by is None:
+            await self._connection.fill()
+        else:
+            with trio.move_on_at(self._refused_by) as waiting:
+                await self._connection.fill()
+            if waiting.cancelled_caught:
+                self._refuse()
+        self.last_heard = trio.current_time()
 
-        This happens once at most: the fresh connection has no such excuse.
-        """
-        if self._resend is None or self._connection.heard or not self._connection.reused:
-            raise lost
-        resend, self._resend = self._resend, None
+    async def _take_failure(self, problem: errors.McpError) -> None:
+        """Something has gone wrong while an answer was read."""
+        if self._refused is None and self._head is not None and is_refusal(self._head):
+            self._refuse()  # whatever it is: the answer was no
+            return
+        self._failure = problem
+        if self._pending:
+            return  # what one read brought along before it comes first
+        if self._sender is None or not self._sender.makes_good(problem, self._connection):
+            raise problem
         self._connection.close()
-        self._connection = await resend()
+        self._resume(await self._sender.send_again())
         self._failure = None
+
+    async def _take_refusal(self, refused: errors.HttpStatusError) -> None:
+        """Send the request again if that is the answer to the refusal, or accept it."""
+        if self._sender is not None and self._sender.has_answer(refused):
+            self._give_back()
+            connection = await self._sender.answer(refused)
+            if connection is not None:
+                self._resume(connection)
+                return
+        self._refused = None
+        error = self._read_error(refused)
+        if error is None:
+            self._failure = refused
+            raise refused
+        # Here, whatever id it carries or lacks, it is about the one request of this POST.
+        self._finish(jsonrpc.ErrorReply(self._request_id, error))
+
+    def _resume(self, connection: _wire.HttpConnection) -> None:
+        if self._closed:
+            connection.close()
+            raise trio.ClosedResourceError("this exchange was closed")
+        self._begin(connection)
 
     @property
     def waiting(self) -> int:
@@ -130,15 +169,23 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     def close(self) -> None:
         """What `aclose` does, without a checkpoint."""
-        self._connection.close()
+        if not self._given_back:
+            self._connection.close()
+        self._closed = True
         self._pending.clear()
 
-    def release(self, pool: _pool.IdlePool | None) -> None:
-        """Be done: the connection goes back to the pool if it can carry another request."""
-        if pool is not None and self._ended and not self._connection.closed:
-            pool.put(self._connection)
+    def release(self) -> None:
+        """Be done: another request may have the connection, if it can carry one."""
+        if not self._given_back and not self._closed:
+            self._give_back()
+        self.close()
+
+    def _give_back(self) -> None:
+        self._given_back = True
+        if self._ended and self._pool is not None:
+            self._pool.put(self._connection)
         else:
-            self.close()
+            self._connection.close()
 
     @property
     def lags(self) -> bool:
@@ -163,12 +210,18 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     def _parse(self) -> bool:
         """Take in what has arrived; False if that is not enough to go on."""
-        while not self._pending and not self.complete:
+        while not self._pending and not self.complete and self._refused is None:
+            if self._decoder is not None and (piece := self._decoder.piece()):
+                self._take(piece)
+                continue
             event = self._connection.poll()
             if event is None:
                 return False
             if isinstance(event, h11.Data):
-                self._take(bytes(event.data))
+                if self._decoder is None:
+                    self._take(bytes(event.data))
+                else:
+                    self._decoder.feed(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 self._ended = True
                 self._take_end()
@@ -194,28 +247,28 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         head = self._head
         if head is None or head.http_version < b"1.1":
             return False
-        if (_header(head, b"connection") or "").lower() == "close":
+        if (header_of(head, b"connection") or "").lower() == "close":
             return False
-        return any(_header(head, name) for name in (b"transfer-encoding", b"content-length"))
+        return any(header_of(head, name) for name in (b"transfer-encoding", b"content-length"))
 
     def _take_head(self, head: h11.Response) -> None:
         self._head = head
-        encoding = _header(head, b"content-encoding") or "identity"
+        kind = media_type(head)
+        encoding = header_of(head, b"content-encoding") or "identity"
         if encoding.lower() != "identity":
-            raise errors.RemoteProtocolError(
-                f"{self._peer} answers with Content-Encoding {encoding}, which was not asked for"
-            )
-        kind = _media_type(head)
-        if 200 <= head.status_code < 300:
-            if self._request_id is None:
-                self.complete = True  # a notification was accepted; nothing is to be read
-            elif kind == media.SSE:
-                self._events = sse.SSEDecoder(max_event=self._max_message)
-            elif kind not in (media.JSON, ""):
-                raise errors.RemoteProtocolError(f"{self._peer} answers with {kind}, not with JSON")
+            self._decoder = BodyDecoder(encoding, self._peer)
+        if is_refusal(head):
+            self._refused_by = trio.current_time() + _REFUSAL_GRACE
+            return
+        if self._sender is not None:
+            self._sender.forget()
+            self._sender = None
+        if self._request_id is None:
+            self.complete = True  # a notification was accepted; nothing is to be read
+        elif kind == media.SSE:
+            self._events = sse.SSEDecoder(max_event=self._max_message)
         elif kind not in (media.JSON, ""):
-            # A page of some gateway, most likely: of no interest but for its status.
-            raise self._status_error()
+            raise errors.RemoteProtocolError(f"{self._peer} answers with {kind}, not with JSON")
 
     def _take(self, data: bytes) -> None:
         if self._events is not None:
@@ -223,9 +276,9 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
                 self._take_event(event)
             return
         self._body += data
-        if self._head is not None and not 200 <= self._head.status_code < 300:
-            if len(self._body) > _MAX_ERROR_BODY:
-                raise self._status_error()
+        if self._refused_by is not None:
+            if len(self._body) > MAX_BODY:
+                self._refuse()
         elif len(self._body) > self._max_message:
             raise errors.RemoteProtocolError(
                 f"{self._peer} answers with more than {self._max_message} bytes"
@@ -256,11 +309,14 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     def _take_end(self) -> None:
         head = self._head
+        if head is None or is_refusal(head):
+            self._refuse()
+            return
+        if self._decoder is not None:
+            self._decoder.end()
         if self._events is not None:
             raise errors.ConnectionLost(f"{self._peer} ended the stream without a response")
-        if head is None or not 200 <= head.status_code < 300:
-            self._take_error_body()
-        elif self._body.strip():
+        if self._body.strip():
             self._deliver(jsonrpc.parse_server_message(bytes(self._body)))
             if not self.complete:
                 raise errors.RemoteProtocolError(
@@ -272,22 +328,26 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
             )
         self._body.clear()
 
-    def _take_error_body(self) -> None:
+    def _refuse(self) -> None:
+        """No more is read of an answer whose status says no."""
+        assert self._head is not None  # noqa: S101 - a body follows its head
+        self._refused = status_error(self._peer, self._head, self._body)
+
+    def _read_error(self, status: errors.HttpStatusError) -> errors.ErrorResponse | None:
+        """The JSON-RPC error in the body of a refusal, if there is one."""
         try:
             message = jsonrpc.parse_server_message(bytes(self._body))
         except errors.RemoteProtocolError:
-            raise self._status_error() from None
+            return None
         if not isinstance(message, jsonrpc.ErrorReply):
-            raise self._status_error()
-        status = self._status_error()
+            return None
         error = message.error
         if status.retry_after is not None and type(error) is errors.InternalError:
             error = errors.ServerBusy(
                 error.message, retry_after=status.retry_after, data=error.data
             )
         error.__cause__ = status
-        # Here, whatever id it carries or lacks, it is about the one request of this POST.
-        self._finish(jsonrpc.ErrorReply(self._request_id, error))
+        return error
 
     def _deliver(self, message: jsonrpc.Message) -> None:
         if isinstance(message, jsonrpc.Notification):
@@ -302,57 +362,6 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
     def _finish(self, message: jsonrpc.Message) -> None:
         self._pending.append(message)
         self.complete = True
-
-    def _status_error(self) -> errors.HttpStatusError:
-        head = self._head
-        assert head is not None  # noqa: S101 - a body follows its head
-        headers = {
-            name.decode("ascii").lower(): value.decode("latin-1") for name, value in head.headers
-        }
-        status = head.status_code
-        try:
-            phrase = " " + http.HTTPStatus(status).phrase
-        except ValueError:
-            phrase = ""
-        text = f"{self._peer} answers with HTTP status {status}{phrase}"
-        if 300 <= status < 400:
-            where = headers.get("location", "nowhere")
-            text += f": redirected to {where[:200]!r}, and redirects are not followed"
-        elif kind := _media_type(head):
-            text += f" ({kind})"
-        return errors.HttpStatusError(
-            text,
-            status=status,
-            headers=headers,
-            retry_after=_retry_after(headers.get("retry-after")),
-        )
-
-
-def _header(head: h11.Response, name: bytes) -> str | None:
-    for key, value in head.headers:
-        if key == name:
-            return value.decode("latin-1").strip()
-    return None
-
-
-def _media_type(head: h11.Response) -> str:
-    return (_header(head, b"content-type") or "").partition(";")[0].strip().lower()
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds: the header may hold them, or a date."""
-    if value is None:
-        return None
-    if value.isascii() and value.isdigit():
-        # There may be any number of them.
-        return min(float(value[:20]), errors.LONGEST_DELAY)
-    try:
-        moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return max(0.0, (moment - datetime.datetime.now(datetime.UTC)).total_seconds())
 
 
 def _is_request(data: bytes) -> bool:

@@ -1,18 +1,11 @@
-"""Where an HTTP client's requests go: its URL, taken apart once, and a connection to there."""
+"""Where an HTTP client's requests go: its URL, taken apart once."""
 
-import ssl
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import attrs
-import trio
 
-from mcp_trio import errors
-from mcp_trio._causes import leaves
-from mcp_trio.http import _wire
-from mcp_trio.http._connections import notice_absence
-
-__all__ = ["Target", "connect", "parse_url"]
+__all__ = ["Target", "join_host", "parse_url", "resolve"]
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNTOUCHED: Final = "/%:@!$&'()*+,;=~-._?"
@@ -38,16 +31,28 @@ class Target:
     @property
     def authority(self) -> str:
         """The value of the `Host` header: a port only where it is not the scheme's own."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self._scheme] else f"{host}:{self.port}"
+        default = self.port == _DEFAULT_PORTS[self.scheme]
+        return join_host(self.host, None if default else self.port)
 
     @property
-    def _scheme(self) -> str:
+    def scheme(self) -> str:
+        """``http`` or ``https``."""
         return "https" if self.secure else "http"
+
+    @property
+    def origin(self) -> str:
+        """The URL without its path: scheme, host and port."""
+        return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
         # Without the query: this goes into messages and logs, and keys are put into queries.
-        return f"{self._scheme}://{self.authority}{self.path.partition('?')[0]}"
+        return f"{self.origin}{self.path.partition('?')[0]}"
+
+
+def join_host(host: str, port: int | None) -> str:
+    """Host and port as they stand in a URL."""
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
 
 
 def parse_url(url: str) -> Target:
@@ -80,60 +85,13 @@ def parse_url(url: str) -> Target:
     return Target(parts.scheme == "https", host, port, path)
 
 
-async def connect(
-    target: Target, ssl_context: ssl.SSLContext | None, *, timeout: float
-) -> _wire.HttpConnection:
-    """Open a connection, TLS included; several addresses are tried side by side.
-
-    Cancelling leaves nothing open.
-
-    Args:
-        target: where to.
-        ssl_context: used if, and only if, the target asks for TLS.
-        timeout: seconds for all of it.
-
-    Raises:
-        errors.ConnectionLost: nobody answers there, or TLS failed; the message says which.
-    """
-    connection = None
-    with trio.move_on_after(timeout):
-        connection = await _connect(target, ssl_context)
-    if connection is None:
-        raise errors.ConnectionLost(f"cannot connect to {target}: no answer within {timeout:g} s")
-    return connection
-
-
-async def _connect(target: Target, ssl_context: ssl.SSLContext | None) -> _wire.HttpConnection:
+def resolve(target: Target, location: str) -> Target | None:
+    """Where a redirection leads, if that is within the origin."""
+    # Only printable ASCII stands in a URL; the rest is how others disagree about where it leads.
+    if not location.isascii() or not location.isprintable():
+        return None
     try:
-        tcp = await trio.open_tcp_stream(target.host, target.port)
-    except OSError as problem:
-        # One of the attempts' own errors, in place of the group that holds them all.
-        cause = leaves(problem.__cause__ or problem)[0]
-        raise errors.ConnectionLost(
-            f"cannot connect to {target}: {getattr(cause, 'strerror', None) or cause}"
-        ) from cause
-    notice_absence(tcp.socket)
-    if not target.secure:
-        return _wire.HttpConnection(tcp, tcp.socket, str(target))
-    tls = trio.SSLStream(
-        tcp,
-        ssl_context or ssl.create_default_context(),
-        server_hostname=target.host,
-        https_compatible=True,
-    )
-    try:
-        await tls.do_handshake()
-    except trio.BrokenResourceError as problem:
-        tcp.socket.close()
-        cause = problem.__cause__ or problem
-        raise errors.ConnectionLost(f"TLS with {target} failed: {_reason(cause)}") from cause
-    except BaseException:
-        tcp.socket.close()
-        raise
-    return _wire.HttpConnection(tls, tcp.socket, str(target))
-
-
-def _reason(cause: BaseException) -> str:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"the certificate is not accepted: {cause.verify_message}"
-    return str(cause) or type(cause).__name__
+        found = parse_url(urljoin(f"{target.origin}{target.path}", location))
+    except ValueError:
+        return None
+    return found if found.origin == target.origin else None

@@ -6,22 +6,24 @@ is read when its consumer asks, and cancelling anything is closing that socket.
 Source: specification, basic/transports/streamable-http.
 """
 
-import re
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import attrs
 import trio
 
-from mcp_trio.http import _pool, _target, _wire
+from mcp_trio.http import _outgoing, _proxy, _target
 from mcp_trio.http._answer import HttpAnswer
-from mcp_trio.protocol import headers as protocol_headers
-from mcp_trio.protocol import jsonrpc, media, meta, methods, versions
+from mcp_trio.http._connecting import Connecting
+from mcp_trio.http._sender import Sender
+from mcp_trio.protocol import jsonrpc
+from mcp_trio.protocol.credentials import Auth
 from mcp_trio.transports import abc
 
 __all__ = [
+    "DEFAULT_MAX_CONNECTIONS",
     "DEFAULT_MAX_MESSAGE",
     "HttpAnswer",
     "HttpStatistics",
@@ -31,36 +33,8 @@ __all__ = [
 DEFAULT_MAX_MESSAGE: Final = 16 * 1024 * 1024
 """How many bytes one answer, or one event of a stream, may have."""
 
-_REPEATABLE: Final = frozenset(
-    {
-        "completion/complete",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/templates/list",
-        "server/discover",
-        "tools/list",
-    }
-)
-"""Requests that change nothing, and may be sent again when nobody can say whether they arrived."""
-
-_OURS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "transfer-encoding",
-        protocol_headers.METHOD_HEADER.lower(),
-        protocol_headers.NAME_HEADER.lower(),
-        protocol_headers.VERSION_HEADER.lower(),
-    }
-)
-_OUR_PREFIX: Final = protocol_headers.PARAM_PREFIX.lower()
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+DEFAULT_MAX_CONNECTIONS: Final = 100
+"""How many plain requests may be under way at a time."""
 
 
 @attrs.frozen
@@ -70,12 +44,14 @@ class HttpStatistics:
     Attributes:
         open: connections that carry a request or a stream now.
         idle: connections that wait for another request.
+        waiting: requests that wait for one of the others to be over.
         connected: connections made so far.
         requests: requests sent so far, repetitions included.
     """
 
     open: int
     idle: int
+    waiting: int
     connected: int
     requests: int
 
@@ -89,21 +65,29 @@ class HttpTransport(abc.Transport):
     if it certainly did not arrive (it could not be written) or can do no harm (it only reads).
     A `tools/call` whose fate is unknown is not repeated: it fails with `errors.ConnectionLost`.
 
-    There are no deadlines but for connecting: put a cancel scope around a request. Redirects
-    are refused, as they would take the request, and its credentials, elsewhere.
+    There are no deadlines but for connecting: put a cancel scope around a request. A redirection
+    is followed if it repeats the request (status 307 or 308) within the origin, five times at
+    most; any other is refused, as it would take the request, and its credentials, elsewhere.
 
     Closing is synchronous and leaves no socket open. There are no tasks behind it.
 
     Args:
         url: the server's endpoint.
         ssl_context: for HTTPS; made by `ssl.create_default_context` if not given, which trusts
-            what the system trusts.
+            what the system trusts. One with a certificate loaded shows it to the server.
         headers: sent with every request; those of the protocol itself cannot be set.
+        auth: gives further headers for each request; see `protocol.credentials.Auth`.
+        proxy: the URL of an HTTP proxy, with a user name and password if it wants them; True for
+            what `http_proxy`, `https_proxy` and `no_proxy` say in the environment now; None for
+            no proxy.
         connect_timeout: seconds for a connection to be made, TLS included.
-        max_message: bytes that one answer, or one event of a stream, may have.
+        max_connections: how many plain requests may be under way at a time; others wait for
+            their turn. Subscriptions do not count, and are not limited.
+        max_message: bytes that one answer, or one event of a stream, may have, once it is
+            decompressed.
 
     Raises:
-        ValueError: the URL or a header cannot be used.
+        ValueError: the URL, a header or the proxy cannot be used.
     """
 
     kind = "http"
@@ -114,29 +98,37 @@ class HttpTransport(abc.Transport):
         url: str,
         *,
         ssl_context: ssl.SSLContext | None = None,
-        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        headers: _outgoing.Given = (),
+        auth: Auth | None = None,
+        proxy: _proxy.ProxyOption = True,
         connect_timeout: float = 10.0,
+        max_connections: int = DEFAULT_MAX_CONNECTIONS,
         max_message: int = DEFAULT_MAX_MESSAGE,
     ) -> None:
         self._target = _target.parse_url(url)
         self.server = self._target
-        self._headers = _check_headers(headers)
+        self._headers = _outgoing.check_headers(headers)
+        if not any(name.lower() == "user-agent" for name, _ in self._headers):
+            self._headers.append(("User-Agent", "mcp-trio"))
         if not connect_timeout > 0:
             raise ValueError("connect_timeout must be positive")
+        if max_connections < 1:
+            raise ValueError("max_connections must be positive")
         if max_message < 1:
             raise ValueError("max_message must be positive")
         if ssl_context is None and self._target.secure:
             ssl_context = ssl.create_default_context()
             ssl_context.set_alpn_protocols(["http/1.1"])
-        self._ssl_context = ssl_context
-        self._connect_timeout = connect_timeout
+        self._auth = auth
         self._max_message = max_message
-        self._idle = _pool.IdlePool()
+        self._connecting = Connecting(
+            self._target,
+            ssl_context,
+            proxy=_proxy.choose_proxy(proxy, self._target),
+            timeout=connect_timeout,
+            max_connections=max_connections,
+        )
         self._busy: set[HttpAnswer] = set()
-        self._sending: set[trio.CancelScope] = set()
-        self._connected = 0
-        self._requests = 0
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<HttpTransport {self._target}>"
@@ -164,8 +156,9 @@ class HttpTransport(abc.Transport):
             trio.ClosedResourceError: the transport was closed.
         """
         frame = jsonrpc.encode_request(request_id, method, dict(params))
-        headers = protocol_headers.build_param_headers(mirrored)
-        async with self._post(request_id, method, params, frame, headers) as answer:
+        sender = self._sender(method, params, frame, mirrored)
+        del params, frame, mirrored
+        async with self._post(request_id, sender) as answer:
             yield answer
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
@@ -178,7 +171,8 @@ class HttpTransport(abc.Transport):
             errors.McpError: as for a request; for instance `errors.HttpStatusError`.
         """
         frame = jsonrpc.encode_notification(method, dict(params))
-        async with self._post(None, method, params, frame) as answer:
+        sender = self._sender(method, params, frame, abc.NOTHING_MIRRORED)
+        async with self._post(None, sender) as answer:
             try:
                 message = await answer.receive()
             except trio.EndOfChannel:
@@ -188,131 +182,52 @@ class HttpTransport(abc.Transport):
 
     def statistics(self) -> HttpStatistics:
         """What it holds and has done."""
+        connecting = self._connecting
         return HttpStatistics(
             open=len(self._busy),
-            idle=len(self._idle),
-            connected=self._connected,
-            requests=self._requests,
+            idle=len(connecting.idle),
+            waiting=connecting.slots.statistics().tasks_waiting,
+            connected=connecting.connected,
+            requests=connecting.requests,
         )
 
     def close(self) -> None:
         """Close every connection, those of open exchanges too, and those not yet open."""
-        self._closed = True
-        self._idle.close()
+        self._connecting.close()
         for answer in list(self._busy):
             answer.close()
-        for sending in self._sending:
-            sending.cancel()
 
-    @asynccontextmanager
-    async def _post(
+    def _sender(
         self,
-        request_id: jsonrpc.RequestId | None,
         method: str,
         params: Mapping[str, Any],
         frame: bytes,
-        mirrored: Sequence[tuple[str, str]] = (),
+        mirrored: Mapping[str, object],
+    ) -> Sender:
+        headers = _outgoing.request_headers(self._target, method, params, mirrored, len(frame))
+        headers += self._headers
+        return Sender(self._connecting, self._target, method, headers, frame, self._auth)
+
+    @asynccontextmanager
+    async def _post(
+        self, request_id: jsonrpc.RequestId | None, sender: Sender
     ) -> AsyncGenerator[HttpAnswer]:
-        version = meta.read_version(params) or versions.LATEST
-        headers = self._request_headers(method, params, version, len(frame))
-        headers += mirrored
-        listening = method == methods.LISTEN
-
-        async def send_afresh() -> _wire.HttpConnection:
-            return await self._send(headers, frame, reuse=False)
-
-        connection = await self._send(headers, frame, reuse=not listening)
-        answer = HttpAnswer(
-            request_id,
-            connection,
-            peer=str(self._target),
-            max_message=self._max_message,
-            resend=send_afresh if method in _REPEATABLE else None,
-        )
-        self._busy.add(answer)
         try:
-            yield answer
-            if answer.lags and not listening:
-                await answer.settle()
-        finally:
-            self._busy.discard(answer)
-            answer.release(None if listening or self._closed else self._idle)
-
-    async def _send(
-        self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
-    ) -> _wire.HttpConnection:
-        """Write a request on an idle connection or a fresh one, unless `close` is called."""
-        if not self._closed:
-            with trio.CancelScope() as sending:
-                self._sending.add(sending)
-                try:
-                    connection = await self._send_request(headers, frame, reuse=reuse)
-                finally:
-                    self._sending.discard(sending)
-                if not sending.cancel_called:
-                    return connection
-                connection.close()
-        raise trio.ClosedResourceError("the transport was closed")
-
-    async def _send_request(
-        self, headers: list[tuple[str, str]], frame: bytes, *, reuse: bool
-    ) -> _wire.HttpConnection:
-        idle = self._idle.take() if reuse else None
-        if idle is not None:
+            connection = await sender.start()
+            answer = HttpAnswer(
+                request_id,
+                connection,
+                sender,
+                max_message=self._max_message,
+                pool=None if sender.listening else self._connecting.idle,
+            )
+            self._busy.add(answer)
             try:
-                await self._write(idle, headers, frame)
-                return idle
-            except trio.BrokenResourceError:
-                # Not all of it was handed to the system, so the server cannot have acted on it.
-                idle.close()
-        fresh = await _target.connect(
-            self._target, self._ssl_context, timeout=self._connect_timeout
-        )
-        self._connected += 1
-        # If this fails, the server may have answered before it had read everything, say with
-        # status 413. That answer is worth more than the broken pipe; reading finds either.
-        with suppress(trio.BrokenResourceError):
-            await self._write(fresh, headers, frame)
-        return fresh
-
-    async def _write(
-        self, connection: _wire.HttpConnection, headers: list[tuple[str, str]], frame: bytes
-    ) -> None:
-        self._requests += 1
-        try:
-            await connection.send(headers, self._target.path, frame)
-        except trio.BrokenResourceError:
-            raise
-        except BaseException:
-            connection.close()
-            raise
-
-    def _request_headers(
-        self, method: str, params: Mapping[str, Any], version: str, length: int
-    ) -> list[tuple[str, str]]:
-        return [
-            ("Host", self._target.authority),
-            ("Accept", f"{media.JSON}, {media.SSE}"),
-            ("Accept-Encoding", "identity"),
-            ("Content-Type", media.JSON),
-            ("Content-Length", str(length)),
-            *protocol_headers.build_headers(method, params, version),
-            *self._headers,
-        ]
-
-
-def _check_headers(
-    given: Mapping[str, str] | Iterable[tuple[str, str]],
-) -> list[tuple[str, str]]:
-    headers = list(given.items()) if isinstance(given, Mapping) else list(given)
-    for name, value in headers:
-        if not protocol_headers.is_token(name):
-            raise ValueError(f"not a header name: {name!r}")
-        if name.lower() in _OURS or name.lower().startswith(_OUR_PREFIX):
-            raise ValueError(f"the header {name} is the protocol's own")
-        # Not shown: it may be a secret with a newline at its end.
-        if not _VALUE.fullmatch(value) or value != value.strip():
-            raise ValueError(f"the value of the header {name} has characters no header may have")
-    if not any(name.lower() == "user-agent" for name, _ in headers):
-        headers.append(("User-Agent", "mcp-trio"))
-    return headers
+                yield answer
+                if answer.lags and not sender.listening:
+                    await answer.settle()
+            finally:
+                self._busy.discard(answer)
+                answer.release()
+        finally:
+            sender.release()

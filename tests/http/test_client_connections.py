@@ -9,7 +9,7 @@ import trio.testing
 from client_peer import DONE, HUGE, NOTE, PARAMS, SSE_HEAD, Peer, Script, ask, connected
 
 from mcp_trio import errors
-from mcp_trio.http import _pool, _target, _wire
+from mcp_trio.http import _connect, _pool, _wire
 from mcp_trio.protocol import jsonrpc
 
 # Endings
@@ -245,7 +245,7 @@ async def test_closing_the_transport_ends_what_is_not_open_yet(
 
     sending, closed, gone, refused = (trio.Event() for _ in range(4))
     if at == "connecting":
-        monkeypatch.setattr(_target, "connect", connect)
+        monkeypatch.setattr(_connect, "connect", connect)
     async with connected(script) as (transport, _), trio.open_nursery() as nursery:
         nursery.start_soon(call)
         await sending.wait()
@@ -268,8 +268,8 @@ async def test_closed_just_as_a_request_was_sent(monkeypatch: pytest.MonkeyPatch
         transport.close()
 
     connections: list[_wire.HttpConnection] = []
-    real = _target.connect
-    monkeypatch.setattr(_target, "connect", connect)
+    real = _connect.connect
+    monkeypatch.setattr(_connect, "connect", connect)
     monkeypatch.setattr(_wire.HttpConnection, "send", send)
     async with connected(Peer.gone) as (transport, _):
         with pytest.raises(trio.ClosedResourceError):
@@ -489,7 +489,7 @@ async def test_request_that_cannot_be_written_is_sent_again(
 
     async with connected(script) as (transport, server):
         await ask(transport)
-        [idle] = transport._idle._idle
+        [idle] = transport._connecting.idle._idle
         with socket.fromfd(idle._socket.fileno(), socket.AF_INET, socket.SOCK_STREAM) as twin:
             twin.shutdown(socket.SHUT_WR)
         monkeypatch.setattr(idle, "is_stale", lambda: False)
