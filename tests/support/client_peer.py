@@ -43,6 +43,10 @@ class Peer(ByteReader):
         head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{extra}"
         await self.send(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
 
+    async def refuse(self, status: str, extra: str = "", body: bytes = b"") -> None:
+        head = f"HTTP/1.1 {status}\r\n{extra}content-length: {len(body)}\r\n\r\n"
+        await self.send(head.encode() + body)
+
     async def chunk(self, data: bytes) -> None:
         await self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
