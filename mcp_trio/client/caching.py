@@ -16,8 +16,9 @@ from mcp_trio.client.observers import ServerMessage
 from mcp_trio.protocol import meta, methods
 from mcp_trio.subscriptions import uris
 from mcp_trio.subscriptions.filter import SubscriptionFilter
+from mcp_trio.transports import abc
 
-__all__ = ["Asking", "ClientCache"]
+__all__ = ["Asking", "ClientCache", "use_cache"]
 
 _READ: Final = "resources/read"
 _ARGUMENTS: Final = {
@@ -61,30 +62,39 @@ class Asking:
     """
 
     def __init__(
-        self, cache: ResponseCache, flight: Flight, private: Key, found: dict[str, Any] | None
+        self, cache: ResponseCache, flight: Flight, public: Key, private: Key | None
     ) -> None:
-        self.found = found
+        self.found: dict[str, Any] | None = None
         self._cache = cache
         self._flight = flight
+        self._public = public
         self._private = private
-        self._public = attrs.evolve(private, owner=None)
+        self._keys = (public,) if private is None else (private, public)
+
+    def look(self) -> None:
+        """See whether the answer is known."""
+        found = self._cache.find(*self._keys)
+        self.found = None if found is None else codec.decode_json(found)
 
     def answered(self, result: dict[str, Any]) -> None:
         """The server has answered; the answer is kept if it may be, and is one."""
-        method = self._private.method
+        method = self._public.method
         if not self._flight.overtaken:
             # What comes now is newer, even if it is not to be kept.
-            self._cache.forget(self._private, self._public)
+            self._cache.forget(*self._keys)
         try:
             codec.structure(types.METHODS[method].result, result)
         except codec.DecodeError:
             return  # kept, it would fail the next requests without a word to the server
+        key = self._public if result.get("cacheScope") == "public" else self._private
+        if key is None:
+            return
         self._cache.land(
             self._flight,
-            self._public if result.get("cacheScope") == "public" else self._private,
+            key,
             codec.encode_json(result),
             ttl=_seconds(result.get("ttlMs")),
-            contents=_contents(self._private.argument, result) if method == _READ else (),
+            contents=_contents(key.argument, result) if method == _READ else (),
         )
 
 
@@ -94,7 +104,8 @@ class ClientCache:
     Args:
         cache: which may serve other clients as well.
         server: which server the client talks to: equal values, same server. None: one of its own.
-        owner: for whom it asks: equal values, same person. None: for nobody else.
+        owner: for whom it asks: equal values, same person. None: that can change from request to
+            request, so that private answers are not kept.
         variant: what the client says of itself that can make a difference to the answers.
     """
 
@@ -103,7 +114,7 @@ class ClientCache:
     ) -> None:
         self._cache = cache
         self._server = object() if server is None else server
-        self._owner = object() if owner is None else owner
+        self._owner = owner
         self._variant = variant
 
     @contextmanager
@@ -123,13 +134,15 @@ class ClientCache:
             return
         argument = params.get(_ARGUMENTS[method] or "")
         variant = version.encode() + b" " + self._variant
-        private = Key(self._server, self._owner, variant, method, argument)
-        found = None if fresh else self._cache.find(private, attrs.evolve(private, owner=None))
+        public = Key(self._server, None, variant, method, argument)
+        private = None if self._owner is None else attrs.evolve(public, owner=self._owner)
         uri = argument if method == _READ else None
         with self._cache.flight(self._server, method, uri) as flight:
-            answer = None if found is None else codec.decode_json(found)
+            asking = Asking(self._cache, flight, public, private)
+            if not fresh:
+                asking.look()
             try:
-                yield Asking(self._cache, flight, private, answer)
+                yield asking
             except errors.ErrorResponse:
                 # A page that is refused may belong to a list that has been made anew.
                 if argument is not None and method != _READ:
@@ -161,6 +174,24 @@ class ClientCache:
     def _forget_resources(self, covered: SubscriptionFilter) -> None:
         for uri in covered.resource_subscriptions:
             self._cache.forget_resource(self._server, uri)
+
+
+def use_cache(
+    cache: ResponseCache, transport: abc.Transport, context: Hashable, capabilities: Any
+) -> ClientCache:
+    """A client's use of a cache, as its options want it.
+
+    Args:
+        cache: the cache.
+        transport: how the client reaches the server.
+        context: for whom it asks, if it was told.
+        capabilities: what it declares, plain JSON.
+    """
+    if context is None and transport.one_principal:
+        context = object()
+    return ClientCache(
+        cache, server=transport.server, owner=context, variant=codec.encode_json(capabilities)
+    )
 
 
 def _can_be_kept(method: str, params: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import trio
 from mcp_trio import codec, errors, types
 from mcp_trio.client import requests
 from mcp_trio.client.cache import ResponseCache
-from mcp_trio.client.caching import Asking, ClientCache
+from mcp_trio.client.caching import Asking, use_cache
 from mcp_trio.client.inputs import Inputs, next_round
 from mcp_trio.client.observers import Observers
 from mcp_trio.client.tool_headers import ToolHeaders
@@ -54,12 +54,7 @@ class Calls:
         self._cached = (
             None
             if cache is None
-            else ClientCache(
-                cache,
-                server=transport.server,
-                owner=cache_context,
-                variant=codec.encode_json(self._capabilities),
-            )
+            else use_cache(cache, transport, cache_context, self._capabilities)
         )
         self.observers = Observers(self._cached)
         self._inputs = inputs

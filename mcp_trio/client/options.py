@@ -57,7 +57,9 @@ class ClientOptions(TypedDict, total=False):
         cache: keeps answers for as long as the server allows. There is none by default.
         cache_context: for whom the client asks, where several share a cache. Answers that the
             server marks as private are shared by those that give equal values here, and by no
-            others. Clients with different credentials must give different ones, or none.
+            others. Clients with different credentials must give different ones, or none. With
+            an `auth` hook, whose credentials can be another's with each request, private answers
+            are kept only if this is given, and so says that they never are.
 
     A server is told that the client can do what there is a handler for, and so asks for nothing
     else. The questions of one round are answered at the same time, each handler in a task of its

@@ -120,6 +120,7 @@ class HttpTransport(abc.Transport):
             ssl_context = ssl.create_default_context()
             ssl_context.set_alpn_protocols(["http/1.1"])
         self._auth = auth
+        self.one_principal = auth is None
         self._max_message = max_message
         self._connecting = Connecting(
             self._target,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import MappingProxyType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -23,6 +23,7 @@ __all__ = [
     "EndGracefully",
     "Exchange",
     "Handler",
+    "Heartbeat",
     "Principal",
     "Transport",
     "call_handler",
@@ -193,6 +194,23 @@ async def end_in_turn(ends: Sequence[EndGracefully], deadline: float, stagger: f
     await trio.lowlevel.checkpoint()
 
 
+@runtime_checkable
+class Heartbeat(Protocol):
+    """What the channel of an exchange may know of the peer's signs of life.
+
+    A peer that is known to send keep-alive comments, and sends none for several times as long
+    as it ever took, has gone, whether or not the connection has noticed.
+    """
+
+    @property
+    def comment_interval(self) -> float | None:
+        """The longest time between two comments, in seconds; None before the second."""
+
+    @property
+    def last_heard(self) -> float:
+        """The moment of `trio.current_time` at which anything was read last."""
+
+
 class Transport(abc.ABC):
     """What a client needs to reach one server."""
 
@@ -202,11 +220,18 @@ class Transport(abc.ABC):
     server: Hashable = None
     """Which server it reaches, where that can be said: equal values, the same server. For what a
     client knows of the server and may share."""
+    one_principal: bool = True
+    """Whether all requests show the same credentials, as far as can be said."""
     on_unrouted: Callable[[jsonrpc.Notification], object] | None = None
     """Called with each notification that belongs to no request. Set by whoever wants to know; a
     transport that gives each request a channel of its own has none."""
     mirrors_params: bool = False
     """Whether arguments of a tool that its schema marks for it are mirrored in headers."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over for good: no exchange can be opened any more, nor ever again."""
+        return False
 
     @abc.abstractmethod
     def open_exchange(

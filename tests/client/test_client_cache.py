@@ -24,6 +24,7 @@ from mcp_trio import (
     types,
 )
 from mcp_trio.client import ResponseCache
+from mcp_trio.protocol.credentials import AuthRequest
 from mcp_trio.server import Header
 from mcp_trio.testing import open_memory_client
 
@@ -345,6 +346,26 @@ async def test_sharing_over_http(scope: Any, same: bool) -> None:
                 await changes.receive()
             assert cache.statistics().entries == 0
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("context", [None, "alice"])
+async def test_credentials_on_demand(context: str | None) -> None:
+    """A hook can give another person's with each request; `cache_context` says that it does not."""
+
+    async def auth(_: AuthRequest) -> dict[str, str]:
+        await trio.lowlevel.checkpoint()
+        return {"Authorization": "Bearer x"}
+
+    cache = ResponseCache()
+    async with trio.open_nursery() as nursery:
+        [origin] = await nursery.start(partial(serve_http, thermometer(Hub()), port=0))
+        async with open_http_client(
+            f"{origin}/mcp", auth=auth, cache=cache, cache_context=context
+        ) as client:
+            await client.list_tools()
+            await client.list_tools()
+        nursery.cancel_scope.cancel()
+    assert cache.statistics().hits == (0 if context is None else 1)
 
 
 async def test_clients_share_nothing_unasked() -> None:

@@ -160,6 +160,19 @@ async def test_scopes() -> None:
     assert get(mine, cursor="2") == tools("mine")
 
 
+async def test_nobody_in_particular() -> None:
+    """Where each request may be for another person, only what is public is kept."""
+    cache = ResponseCache()
+    anybody = use(cache, owner=None)
+    put(anybody, tools("mine"))
+    assert get(anybody) is None
+    put(anybody, tools("all", cacheScope="public"))
+    assert get(anybody) == get(use(cache)) == tools("all", cacheScope="public")
+    put(anybody, tools("mine"))
+    assert get(anybody) is None
+    assert cache.statistics().entries == 0
+
+
 async def test_malformed_results_are_not_kept() -> None:
     """They fail the request, and would fail the next ones without asking the server again."""
     mine = use(ResponseCache())
