@@ -28,7 +28,7 @@ class HttpConnection:
         self._peer = peer
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
         self._at_eof = False
-        self._broken = False
+        self._break: BaseException | None = None
         self.reused: bool = False
         """Whether an earlier request has been answered on it."""
         self.heard: bool = False
@@ -54,8 +54,8 @@ class HttpConnection:
         data += self._h11.send(h11.EndOfMessage()) or b""
         try:
             await self._stream.send_all(data)
-        except trio.BrokenResourceError:
-            self._broken = True
+        except trio.BrokenResourceError as problem:
+            self._break = problem.__cause__ or problem
             raise
 
     async def fill(self) -> None:
@@ -68,9 +68,11 @@ class HttpConnection:
         try:
             data = await self._stream.receive_some(_CHUNK)
         except trio.BrokenResourceError as problem:
-            cause = problem.__cause__ or problem
+            # TLS that broke while we wrote knows nothing better to say when it is read.
+            cause = problem.__cause__ or self._break or problem
             raise errors.ConnectionLost(
-                f"the connection to {self._peer} broke before the response: {cause}"
+                f"the connection to {self._peer} broke before the response: "
+                f"{str(cause) or type(cause).__name__}"
             ) from cause
         if data:
             self.heard = True
@@ -102,7 +104,12 @@ class HttpConnection:
 
     def recycle(self, now: float) -> bool:
         """Make it ready for another request; False if it cannot carry one."""
-        if self.closed or self._broken or self._at_eof or self._h11.our_state is not h11.DONE:
+        if (
+            self.closed
+            or self._break is not None
+            or self._at_eof
+            or self._h11.our_state is not h11.DONE
+        ):
             return False
         if self._h11.their_state is not h11.DONE or self._h11.trailing_data[0]:
             return False

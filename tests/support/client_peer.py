@@ -96,7 +96,8 @@ async def serving(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIte
             if tls is not None:
                 serve = partial(trio.serve_ssl_over_tcp, server.handle, 0, tls, host="127.0.0.1")
             listeners = await nursery.start(serve)
-            port = listeners[0].socket.getsockname()[1]
+            listener = listeners[0] if tls is None else listeners[0].transport_listener
+            port = listener.socket.getsockname()[1]
             server.url = f"http{'s' if tls else ''}://127.0.0.1:{port}/mcp"
             yield server
             nursery.cancel_scope.cancel()
