@@ -9,7 +9,7 @@ others are local: something about the connection or about this program.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import trio
 
@@ -35,6 +35,7 @@ __all__ = [
     "SubscriptionLost",
     "UnsupportedProtocolVersion",
     "UseListen",
+    "WatchEnded",
 ]
 
 PARSE_ERROR: Final = -32700
@@ -137,6 +138,28 @@ class SubscriptionLost(McpError, trio.BrokenResourceError):
     Changes may have been missed: read again what the subscription covered. The cause, where
     one is known, is chained as ``__cause__``.
     """
+
+
+class WatchEnded(McpError, trio.BrokenResourceError):
+    """A watch will not go on: to open its stream again would not help, or has not.
+
+    The failure that decided it, where there was one, is chained as ``__cause__``.
+
+    Attributes:
+        reason: ``"refused"``: the server will not have it, or is none. ``"revoked"``: the
+            server has withdrawn what it had granted. ``"nothing-granted"``: it grants nothing of
+            what is asked for. ``"gave-up"``: there was no stream for as long as the caller had
+            said.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: Literal["refused", "revoked", "nothing-granted", "gave-up"],
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ListenNotSupported(McpError):

@@ -22,17 +22,28 @@ from mcp_trio.client.options import (
 from mcp_trio.client.pages import Pages
 from mcp_trio.client.requests import LogHandler, LogStream, ProgressHandler
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd, SubscriptionStatistics
+from mcp_trio.client.watch import (
+    Change,
+    Fetched,
+    SharedWatch,
+    Snapshot,
+    Watcher,
+    WatchOptions,
+    WatchStatistics,
+)
 from mcp_trio.protocol.credentials import Auth, AuthRequest
 
 __all__ = [
     "Auth",
     "AuthRequest",
     "CacheStatistics",
+    "Change",
     "Client",
     "ClientOptions",
     "ElicitationHandler",
     "ElicitationUrlHandler",
     "FanOut",
+    "Fetched",
     "HandlerStatistics",
     "LogHandler",
     "LogStream",
@@ -44,9 +55,14 @@ __all__ = [
     "RunningHandler",
     "SamplingHandler",
     "ServerMessage",
+    "SharedWatch",
+    "Snapshot",
     "Subscription",
     "SubscriptionEnd",
     "SubscriptionStatistics",
+    "WatchOptions",
+    "WatchStatistics",
+    "Watcher",
     "accept_form",
     "log_notifications",
     "open_http_client",

@@ -3,10 +3,11 @@
 Source: specification, basic/index; basic/patterns/subscriptions.
 """
 
+import functools
 import itertools
 from collections.abc import AsyncGenerator, Collection, Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
 from mcp_trio import errors, types
 from mcp_trio.client import notifications, options
@@ -15,6 +16,10 @@ from mcp_trio.client.calls import Calls
 from mcp_trio.client.inputs import Inputs
 from mcp_trio.client.subscription import EventHook, Subscription, open_subscription
 from mcp_trio.client.typed import TypedRequests
+from mcp_trio.client.watch.policy import Policy, WatchOptions
+from mcp_trio.client.watch.sharing import SharedWatch
+from mcp_trio.client.watch.supervisor import Supervisor, open_supervisor
+from mcp_trio.client.watch.watcher import Watcher, check_filter
 from mcp_trio.subscriptions.filter import SubscriptionFilter
 from mcp_trio.transports import abc
 
@@ -154,6 +159,93 @@ class Client(TypedRequests):
                 self._calls.adopt_version(refused)
                 subscription = await stack.enter_async_context(attempt())
             yield subscription
+
+    def watch(
+        self,
+        wanted: SubscriptionFilter,
+        *,
+        snapshot: bool = False,
+        **options: Unpack[WatchOptions],
+    ) -> AbstractAsyncContextManager[Watcher]:
+        """Follow changes over any number of losses: ``async with client.watch(wanted) as changes``.
+
+        What `listen` does, and it goes on: a stream that ends, in whatever way, is opened again,
+        after a pause that grows with each failure; what the server asks for by ``Retry-After``
+        is honoured, up to an hour. After each gap a `Resync` says so, and what of the filter is
+        not granted any more. All that was received before a gap comes before its `Resync`, and
+        all that comes after it was received from the new stream. (A consumer that has not taken
+        one `Resync` when the next is due gets one for both gaps.)
+
+        The block is entered once the server has acknowledged the first stream. What will pass is
+        waited for, then as later: no connection, no acknowledgement in time, HTTP status 408,
+        425, 429 or 5xx, `-32603` and codes that the protocol does not define. So put a cancel
+        scope around it. What will not pass ends the watch: 401 and 403, what the protocol defines
+        as the requester's fault (`-32601`, say), a subscription that was revoked or that nothing
+        was granted of, and a child process that has ended and is not started again; as long as
+        nothing was ever acknowledged, also any other HTTP status and any answer that is not the
+        protocol's, for then the address is wrong.
+
+        Args:
+            wanted: what to follow; `Watcher.update` changes it.
+            snapshot: whether to read everything that is granted once the stream is open, and
+                what a gap concerns after each gap. It comes as a `Snapshot`; changes that came
+                before a value was asked for are left out, and later ones follow it.
+            options: what `client.watch.WatchOptions` describes.
+
+        Raises:
+            TypeError: `wanted` is not a `SubscriptionFilter`.
+            ValueError: it asks for nothing, or an option is not positive.
+            errors.ListenNotSupported: the transport cannot carry subscriptions.
+            errors.WatchEnded: on entering; see above. Its ``__cause__`` is what went wrong.
+        """
+        check_filter(wanted)
+        return self._watch(wanted, snapshot, self._policy(options))
+
+    @asynccontextmanager
+    async def _watch(
+        self, wanted: SubscriptionFilter, snapshot: bool, policy: Policy
+    ) -> AsyncGenerator[Watcher]:
+        async with (
+            self._supervise(policy) as supervisor,
+            supervisor.join(wanted, snapshot=snapshot) as watcher,
+        ):
+            yield watcher
+
+    def open_shared_watch(
+        self, **options: Unpack[WatchOptions]
+    ) -> AbstractAsyncContextManager[SharedWatch]:
+        """A watch for several consumers: ``async with client.open_shared_watch() as shared``.
+
+        They share one stream, of which each receives what it has asked for: see
+        `SharedWatch.watch`. Nothing is sent before the first of them comes.
+
+        Args:
+            options: what `client.watch.WatchOptions` describes.
+
+        Raises:
+            ValueError: an option is not positive.
+            errors.ListenNotSupported: the transport cannot carry subscriptions.
+        """
+        return self._open_shared_watch(self._policy(options))
+
+    @asynccontextmanager
+    async def _open_shared_watch(self, policy: Policy) -> AsyncGenerator[SharedWatch]:
+        async with self._supervise(policy) as supervisor:
+            yield SharedWatch(supervisor)
+
+    def _policy(self, options: WatchOptions) -> Policy:
+        policy = Policy(**options)
+        if not self._transport.can_listen:
+            raise errors.ListenNotSupported("this transport cannot carry subscriptions")
+        return policy
+
+    def _supervise(self, policy: Policy) -> AbstractAsyncContextManager[Supervisor]:
+        return open_supervisor(
+            functools.partial(self.listen, ack_timeout=policy.ack_timeout),
+            self,
+            policy,
+            transport_ended=lambda: self._transport.ended,
+        )
 
     def notifications(
         self,

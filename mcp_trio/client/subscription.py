@@ -122,6 +122,11 @@ class Subscription(trio.abc.ReceiveChannel[Event]):
         """What was asked for and not granted."""
         return self.requested.difference(self.acknowledged)
 
+    @property
+    def heartbeat(self) -> abc.Heartbeat | None:
+        """By what the server's silence can be noticed: over HTTP, if it sends comments."""
+        return self._messages if isinstance(self._messages, abc.Heartbeat) else None
+
     def statistics(self) -> SubscriptionStatistics:
         """What it has seen so far."""
         return SubscriptionStatistics(events=self._events, ignored=self._ignored)

@@ -187,6 +187,16 @@ class Mailbox:
             self._subs = self._subs.without(key, event)
         return event
 
+    def discard(self, key: Hashable) -> bool:
+        """Remove a level trigger; whether it was waiting."""
+        entry = self._head if key == self._head_key else (self._tail or {}).get(key)
+        if entry is None:
+            return False
+        self._remove(key)
+        if self._subs is not None:
+            self._subs = self._subs.without(key, entry[0])
+        return True
+
     def clear(self) -> None:
         """Forget everything that waits."""
         self._head_key = self._head = self._tail = self._data = self._subs = None

@@ -96,6 +96,11 @@ class LineTransport(abc.Transport):
         """How many exchanges are open, and what had to be passed over so far."""
         return LineTransportStatistics(len(self._routes), self._noise, self._unrouted)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over, and so is this transport, which has no other."""
+        return self._lost is not None
+
     @asynccontextmanager
     async def open_exchange(
         self,

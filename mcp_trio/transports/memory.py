@@ -67,6 +67,11 @@ class MemoryTransport(abc.Transport):
         self._principal = principal
         self._open: set[jsonrpc.RequestId] = set()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the block it lived in has been left."""
+        return self.closed
+
     @asynccontextmanager
     async def open_exchange(
         self,
