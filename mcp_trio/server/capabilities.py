@@ -26,14 +26,14 @@ def capabilities(
 ) -> dict[str, Any]:
     """The capabilities object.
 
-    A feature is there if it has something to offer now, or if it would be announced when it
-    gets something to offer.
+    A feature is there if it has or had something to offer, or if it would be announced when it
+    gets something to offer. The methods of one that is not there are not found.
 
     Args:
         kinds: from `emitted_kinds`.
-        tools: whether there are tools; likewise the others.
-        prompts: whether there are prompts.
-        resources: whether there are resources or resource templates.
+        tools: whether there are tools, or were; likewise the others.
+        prompts: of prompts.
+        resources: of resources and resource templates.
         completions: whether there is something that can be completed.
     """
     # Any handler may log, and no client is logged to that did not ask for it.

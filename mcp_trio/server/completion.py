@@ -258,8 +258,6 @@ class Completions:
 
     async def reply(self, call: Call) -> jsonrpc.Reply:
         """Answer `completion/complete`."""
-        if not self.available:
-            raise errors.MethodNotFound(f"Method not found: {call.method}")
         params = call.params
         completers = self._completers(_object(params.get("ref"), "params.ref"))
         argument = _object(params.get("argument"), "params.argument")

@@ -1,7 +1,7 @@
 """The server: what an application registers, and what a transport hands its requests to."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -193,6 +193,11 @@ class Server(Offers):
             self._resources.listing.registry,
             self._resources.templates.registry,
         )
+        self._features: dict[str, tuple[Registry[Any], ...]] = {
+            "tools": self._registries[:1],
+            "prompts": self._registries[1:2],
+            "resources": self._registries[2:],
+        }
         self._discovery: tuple[tuple[int, ...], bytes] | None = None
         listening = () if self._subscriptions is None else (methods.LISTEN,)
         self._counts = RequestCounts((*self._methods, *listening))
@@ -440,11 +445,15 @@ class Server(Offers):
         return name if isinstance(name, str) and known.get(name) is not None else None
 
     def knows(self, method: str) -> bool:
-        """Whether there is a handler for the method."""
+        """Whether there is a handler for the method: not if it is of a feature not declared."""
         if method == methods.LISTEN:
             return self._subscriptions is not None
         if method == _COMPLETE:
             return self._completions.available
+        feature = method.partition("/")[0]
+        registries = self._features.get(feature)
+        if registries and not _used(registries) and feature not in self.capabilities():
+            return False
         return method in self._methods
 
     def notify(self, notification: jsonrpc.Notification) -> None:
@@ -502,9 +511,9 @@ class Server(Offers):
             raise _no_handshake(request.params)
         params = request.params
         about = meta.meta_of(request, SUPPORTED_VERSIONS)
-        method = self._methods.get(request.method)
-        if method is None:
+        if not self.knows(request.method):
             raise errors.MethodNotFound(f"Method not found: {request.method[:200]}")
+        method = self._methods[request.method]
         call = Call(self, request.id, request.method, params, about, exchange)
         if self._guard is not None:
             await self._guard.check(call)
@@ -529,12 +538,14 @@ class Server(Offers):
         """What the server says it can do, as the wire has it."""
         return capabilities(
             self._kinds,
-            tools=bool(self._tools.registry),
-            prompts=bool(self._prompts.registry),
-            resources=bool(self._resources.listing.registry)
-            or bool(self._resources.templates.registry),
+            **{feature: _used(registries) for feature, registries in self._features.items()},
             completions=self._completions.available,
         )
+
+
+def _used(registries: Iterable[Registry[Any]]) -> bool:
+    """Whether anything was ever registered: who supports a feature may have nothing just now."""
+    return any(registry.generation for registry in registries)
 
 
 def _no_handshake(params: Mapping[str, Any]) -> errors.ErrorResponse:

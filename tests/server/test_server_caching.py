@@ -50,6 +50,8 @@ async def test_hints_by_method() -> None:
         },
     )
     server.add_resource("x://a", nothing)
+    server.add_prompt(nothing)
+    server.add_tool(nothing)
     expected = {
         "server/discover": (2, "public"),
         "tools/list": (1, "public"),

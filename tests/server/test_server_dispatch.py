@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,6 +67,7 @@ async def test_discover() -> None:
     }
     codec.structure(types.DiscoverResult, result)
     # Pictures can be large: they do not travel with every result.
+    server.add_tool(echo)
     result = await result_of(server, "tools/list")
     assert result["_meta"] == {
         "io.modelcontextprotocol/serverInfo": {"name": "s", "version": "1", "title": "S"}
@@ -101,6 +103,56 @@ async def test_capabilities_tell_what_will_be_sent() -> None:
         "prompts": {"listChanged": True},
         "resources": {"listChanged": True, "subscribe": True},
     }
+
+
+FEATURES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "tools": [("tools/list", {}), ("tools/call", {"name": "echo", "arguments": {"text": "x"}})],
+    "prompts": [("prompts/list", {}), ("prompts/get", {"name": "echo", "arguments": {"text": ""}})],
+    "resources": [
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        ("resources/read", {"uri": "x://a"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+async def test_a_feature_is_served_if_and_only_if_it_is_declared(feature: str) -> None:
+    """W55: its methods are -32601 until there is something; they stay when it is gone again."""
+
+    async def a() -> str:
+        return "a"
+
+    add: dict[str, Callable[[Server], None]] = {
+        "tools": lambda server: server.add_tool(echo),
+        "prompts": lambda server: server.add_prompt(echo),
+        "resources": lambda server: server.add_resource("x://a", a),
+    }
+    remove: dict[str, Callable[[Server], None]] = {
+        "tools": lambda server: server.remove_tool("echo"),
+        "prompts": lambda server: server.remove_prompt("echo"),
+        "resources": lambda server: server.remove_resource("x://a"),
+    }
+    server = Server("s", version="1")
+    for method, params in FEATURES[feature]:
+        assert (await error_of(server, method, **params))["code"] == errors.METHOD_NOT_FOUND
+        assert not server.knows(method)
+    add[feature](server)
+    assert set(server.capabilities()) == {feature, "logging"}
+    for name, asked in FEATURES.items():
+        for method, params in asked:
+            if name == feature:
+                await result_of(server, method, **params)
+            else:
+                error = await error_of(server, method, **params)
+                assert error["code"] == errors.METHOD_NOT_FOUND
+            assert server.knows(method) == (name == feature)
+    remove[feature](server)
+    assert feature in server.capabilities()
+    await result_of(server, FEATURES[feature][0][0])
+    # Who would announce it has it from the start.
+    server = Server("s", version="1", hub=Hub())
+    await result_of(server, FEATURES[feature][0][0])
 
 
 @pytest.mark.parametrize("request_id", [0, "", 1, "1", -(2**63), "é" * 100])
@@ -215,7 +267,10 @@ async def test_notifications_are_never_answered(caplog: pytest.LogCaptureFixture
     ],
 )
 async def test_bad_params(method: str, params: dict[str, Any]) -> None:
-    error = await error_of(make(), method, **params)
+    server = make()
+    server.add_prompt(echo)
+    server.add_resource_template("y://{text}", echo)
+    error = await error_of(server, method, **params)
     assert error["code"] == errors.INVALID_PARAMS
     if params.get("uri") == "x://nope":
         assert error["data"] == {"uri": "x://nope"}

@@ -529,6 +529,9 @@ CONTEXT = Elicit("Context?", str)
 
 
 async def test_other_methods_never_ask(server: Server) -> None:
+    @server.tool
+    async def nothing() -> None: ...
+
     rounds = Rounds(server, method="tools/list")
     result = (await rounds.send({"a": 1}))["result"]
     assert result["resultType"] == "complete"

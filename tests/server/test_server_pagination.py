@@ -157,6 +157,8 @@ async def test_every_page_says_where_to_go_on_only_if_there_is_more() -> None:
     """An exact multiple of the page size leaves no empty page; an empty list is one page."""
     for count, pages in ((0, 1), (1, 1), (2, 1), (3, 2), (4, 2)):
         server = Server("s", version="1", page_size=2)
+        server.add_tool(nothing)
+        server.remove_tool("nothing")
         for i in range(count):
             server.add_tool(nothing, name=str(i))
         params: dict[str, Any] = {}
