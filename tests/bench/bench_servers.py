@@ -141,13 +141,22 @@ class Server:
 
     def cpu(self) -> float:
         """The processor time it has used so far, user and system, in seconds."""
-        # The clock that clock_getcpuclockid(3) gives for a process; /proc counts in 10 ms.
-        return time.clock_gettime(~self.process.pid << 3 | 2)
+        return cpu_of(self.process.pid)
 
     def rss(self) -> int:
         """Its resident memory, in bytes; what the kernel holds for its sockets is not in it."""
-        statm = Path(f"/proc/{self.process.pid}/statm").read_text()
-        return int(statm.split()[1]) * _PAGE
+        return rss_of(self.process.pid)
+
+
+def cpu_of(pid: int) -> float:
+    """The processor time that a process has used so far, user and system, in seconds."""
+    # The clock that clock_getcpuclockid(3) gives for a process; /proc counts in 10 ms.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+def rss_of(pid: int) -> int:
+    """The resident memory of a process, in bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
 def free_port() -> int:

@@ -9,7 +9,8 @@ import bench_wire
 import pytest
 from bench_cases import CASES
 
-RUN = Path(__file__).with_name("run.py")
+HERE = Path(__file__).parent
+RUN = HERE / "run.py"
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -54,3 +55,28 @@ def test_the_benchmark_runs(tmp_path: Path) -> None:
     for case, servers in figures.items():
         assert set(servers) == {"ours", "direct"}, case
         assert isinstance(servers["ours"], dict), f"{case}: {servers['ours']}"
+
+
+def test_the_benchmark_of_clients_runs(tmp_path: Path) -> None:
+    output = tmp_path / "figures.json"
+    sizes = "--client ours --listeners 60 --rounds 3 --repeat 1"
+    result = subprocess.run(
+        [sys.executable, HERE / "listens.py", *sizes.split(), "--json", output],
+        capture_output=True,
+        timeout=180,
+        check=False,
+    )
+    assert output.exists(), result.stderr.decode()[-3000:]
+    figures = json.loads(output.read_text())["ours"]
+    assert set(figures) == {"CPU µs/event", "events/s", "KiB/stream", "CPU µs/open"}
+
+
+def test_the_benchmark_of_typed_calls_runs() -> None:
+    result = subprocess.run(
+        [sys.executable, HERE / "typed_calls.py", "--calls", "20", "--repeat", "1"],
+        capture_output=True,
+        timeout=180,
+        check=False,
+    )
+    assert result.returncode in {0, 1}, result.stderr.decode()[-3000:]
+    assert result.stdout.count(b"raw, at most") == 2, result.stderr.decode()[-3000:]
