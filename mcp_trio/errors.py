@@ -84,7 +84,27 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ConnectionLost(McpError, trio.BrokenResourceError):
-    """The transport ended before the answer came; the message says what is known of the cause."""
+    """The transport ended before the answer came; the message says what is known of the cause.
+
+    Attributes:
+        exit_status: how the server has ended that was a child process of ours: its exit status,
+            or the negative number of the signal that killed it. None where it is still running,
+            or was no child.
+        stderr: the end of what that child wrote to standard error.
+    """
+
+    def __init__(
+        self, message: str = "", *, exit_status: int | None = None, stderr: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+        self.stderr = stderr
+
+    def again(self) -> "ConnectionLost":
+        """The same news for somebody else: whoever raises an exception adds to it."""
+        same = ConnectionLost(str(self), exit_status=self.exit_status, stderr=self.stderr)
+        same.__cause__ = self.__cause__
+        return same
 
 
 class BusLost(McpError, trio.BrokenResourceError):

@@ -84,7 +84,7 @@ class Child:
         finally:
             self._stderr_ended.set()
 
-    async def explain(self) -> str:
+    async def explain(self) -> errors.ConnectionLost:
         """Say why its output has ended, as far as that can be found out within half a second."""
         with trio.move_on_after(0.3):
             await self._process.wait()
@@ -92,7 +92,11 @@ class Child:
             await self._stderr_ended.wait()
         what = f"the server {self._name} {self._fate()}"
         words = self.tail.summary()
-        return f"{what}; the end of its stderr:\n{words}" if words else what
+        return errors.ConnectionLost(
+            f"{what}; the end of its stderr:\n{words}" if words else what,
+            exit_status=self._process.poll(),
+            stderr=words,
+        )
 
     def _fate(self) -> str:
         status = self._process.poll()

@@ -72,7 +72,7 @@ class LineTransport(abc.Transport):
         send_stream: trio.abc.SendStream,
         *,
         kind: Literal["memory", "stdio", "http"] = "stdio",
-        explain: Callable[[], Awaitable[str]] | None = None,
+        explain: Callable[[], Awaitable[errors.ConnectionLost]] | None = None,
         max_line: int = lines.DEFAULT_MAX_LINE,
         max_waiting: int = MAX_WAITING,
     ) -> None:
@@ -85,7 +85,7 @@ class LineTransport(abc.Transport):
         self._routes: dict[jsonrpc.RequestId, _Route] = {}
         self._tokens: dict[meta.ProgressToken, _Route] = {}
         self._left: OrderedDict[jsonrpc.RequestId, None] = OrderedDict()
-        self._lost: tuple[str, BaseException | None] | None = None
+        self._lost: errors.ConnectionLost | None = None
         self._lost_event = trio.Event()
         self._read_all = trio.Event()
         self._noise = 0
@@ -100,6 +100,11 @@ class LineTransport(abc.Transport):
     def ended(self) -> bool:
         """Whether the connection is over, and so is this transport, which has no other."""
         return self._lost is not None
+
+    async def wait_ended(self) -> errors.ConnectionLost:
+        """Wait until the connection is over, and return what is known of the cause."""
+        await self._lost_event.wait()
+        return self._connection_lost()
 
     @asynccontextmanager
     async def open_exchange(
@@ -129,7 +134,7 @@ class LineTransport(abc.Transport):
                 await self._writer.wait(line)
             if line.failed:
                 await self._lost_event.wait()  # why is being found out, and soon known
-                raise self._connection_lost() from self._writer.cause
+                raise self._connection_lost()
             route.inbox.on_close = functools.partial(self._leave, route, line)
             yield route.inbox
         finally:
@@ -146,13 +151,13 @@ class LineTransport(abc.Transport):
 
     def close(self) -> None:
         """Nothing is sent or received any more; whoever still waits gets `ConnectionLost`."""
-        self._declare_lost("the connection has been closed", None)
+        self._declare_lost(errors.ConnectionLost("the connection has been closed"))
 
     def _add_route(
         self, request_id: jsonrpc.RequestId, method: str, params: dict[str, Any]
     ) -> _Route:
         if self._lost is not None:
-            raise self._connection_lost() from self._lost[1]
+            raise self._connection_lost()
         if request_id in self._routes:
             raise errors.LocalProtocolError(f"request id {request_id!r} is already in flight")
         request_meta = params.get("_meta")
@@ -223,26 +228,27 @@ class LineTransport(abc.Transport):
 
     async def _lose(self, cause: BaseException | None) -> None:
         """The connection is of no use any more: say why, to everybody who waits."""
-        reason = "the server has ended the connection"
+        why = errors.ConnectionLost("the server has ended the connection")
         if self._lost is None and self._explain is not None:
-            reason = await self._explain()
-        self._declare_lost(reason, cause)
+            why = await self._explain()
+        why.__cause__ = cause
+        self._declare_lost(why)
         await trio.lowlevel.checkpoint()
 
-    def _declare_lost(self, reason: str, cause: BaseException | None) -> None:
+    def _declare_lost(self, why: errors.ConnectionLost) -> None:
         if self._lost is not None:
             return
-        self._lost = (reason, cause)
+        self._lost = why
         self._lost_event.set()
-        self._writer.fail(cause)
+        self._writer.fail(why.__cause__)
         for route in list(self._routes.values()):
             route.over = True
-            error = self._connection_lost()
-            error.__cause__ = cause
-            route.inbox.fail(error)
+            route.inbox.fail(self._connection_lost())
 
     def _connection_lost(self) -> errors.ConnectionLost:
-        return errors.ConnectionLost(self._lost[0] if self._lost else "the connection is closed")
+        if self._lost is None:
+            raise AssertionError("unreachable: it is asked for once it is lost")
+        return self._lost.again()
 
     def _sort(self, line: bytes | lines.OversizedLine) -> None:
         """Put what arrived where it belongs. What belongs nowhere is passed over."""
