@@ -6,6 +6,7 @@ protocol, `mcp_trio.errors` the exceptions, `mcp_trio.testing` what tests of you
 need.
 """
 
+from mcp_trio._backoff import Backoff
 from mcp_trio.client.client import Client
 from mcp_trio.client.connect import open_http_client, open_stdio_client
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd
@@ -41,6 +42,7 @@ from mcp_trio.transports.stdio import serve_stdio
 
 __all__ = [
     "Accepted",
+    "Backoff",
     "Client",
     "Complete",
     "Context",
