@@ -4,16 +4,19 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import pytest
 import trio
 from client_peer import Peer, serving
 from script_kit import LineStage, play_lines, result
 
-from mcp_trio import Client, errors, open_http_client
+from mcp_trio import Client, Server, errors, open_http_client, serve_http
 from mcp_trio.client import tool_headers
 from mcp_trio.client.tool_headers import ToolHeaders
+from mcp_trio.http.client import HttpTransport
+from mcp_trio.server import Header
 
 Headers = dict[str, str]
 Schema = dict[str, Any]
@@ -300,3 +303,32 @@ async def test_what_is_known_is_bounded() -> None:
     await known.send("tools/list", {}, transmit)
     assert (known._characters, len(known._known)) == (0, 0)
     assert tool_headers.MAX_CHARACTERS >= 10_000
+
+
+async def test_with_a_server_of_ours() -> None:
+    """W86: whatever the client mirrors, the server accepts, and it gets what was sent."""
+    server = Server("mirrors", version="1")
+
+    @server.tool
+    async def ask(
+        text: Annotated[str, Header("Text")],
+        count: Annotated[int, Header("Count")] = 0,
+        sure: Annotated[bool | None, Header("Sure")] = None,
+    ) -> str:
+        return json.dumps([text, count, sure])
+
+    async with trio.open_nursery() as nursery:
+        [origin] = await nursery.start(partial(serve_http, server, port=0))
+        async with open_http_client(f"{origin}/mcp") as client:
+            for text in ("x", "", " x ", "Zürich", "=?base64?eA==?=", "a\r\nMcp-Param-Count: 7"):
+                arguments = {"text": text, "count": -len(text), "sure": bool(text)}
+                called = await client.call_tool("ask", arguments)
+                assert [json.loads(each.text) for each in called.content] == [  # type: ignore[union-attr]
+                    [text, -len(text), bool(text)]
+                ]
+            assert (await client.call_tool("ask", {"text": "x", "sure": None})).is_error is not True
+            transport = client.transport
+            assert isinstance(transport, HttpTransport)
+            # One refusal, one list, and then the calls.
+            assert transport.statistics().requests == 9
+        nursery.cancel_scope.cancel()

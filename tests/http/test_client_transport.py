@@ -94,6 +94,31 @@ async def test_stream_answer_in_single_bytes() -> None:
         assert messages.last_heard <= trio.current_time()
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("kind", ["json", "events"])
+async def test_line_ends_and_what_looks_like_them(kind: str, end: bytes) -> None:
+    """W09, W10: a line ends in three ways, and in no other; in JSON none of them matters."""
+    text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1eh"
+    body = jsonrpc.result_reply(1, {"text": text}).frame
+    for plain in ("\u2028", "\u2029", "\x85"):
+        escaped = json.dumps(plain).strip('"').encode()
+        assert escaped in body
+        body = body.replace(escaped, plain.encode())
+
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        if kind == "json":
+            await peer.json(end + body + end)
+        else:
+            await peer.send(SSE_HEAD)
+            await peer.chunk(b"event: message" + end + b"data: " + body + end + end)
+
+    async with connected(script) as (transport, _):
+        [reply] = await ask(transport)
+        assert isinstance(reply, jsonrpc.ResultReply)
+        assert reply.result["text"] == text
+
+
 async def test_times_of_comments(mock_clock: trio.testing.MockClock) -> None:
     """P-10: the longest time between comments is known; what one read brings has none between."""
     go_on = trio.Event()
@@ -270,13 +295,14 @@ async def test_busy_server_that_says_it_twice() -> None:
         ("502 Bad Gateway\r\ncontent-type: text/html", 502, r"502 Bad Gateway \(text/html\)", None),
         ("500 Oh\r\ncontent-type: application/json", 500, "500 Internal Server Error", None),
         ("599 What", 599, "status 599", None),
+        ("405 No\r\nallow: GET", 405, "405 Method Not Allowed", None),
         ("302 Found\r\nlocation: http://evil/", 302, "http://evil/.*not followed", None),
     ],
 )
 async def test_bare_statuses(
     answer: str, status: int, text: str, retry_after: float | None
 ) -> None:
-    """W62: one exception, whose text names the status."""
+    """W48, W54, W62: one exception, whose text names the status."""
     body = "<html>sorry</html>"
 
     async def script(peer: Peer) -> None:
