@@ -70,6 +70,7 @@ class Import:
 EXTRAS: dict[str, set[str]] = {
     "cli/commands.py": {"click"},
     "cli/contents.py": {"rich"},
+    "cli/given.py": {"click"},
     "cli/human.py": {"rich"},
     "cli/options.py": {"click"},
     "cli/questions.py": {"rich"},

@@ -95,8 +95,8 @@ class Display(abc.ABC):
         """What a resource contains that has changed."""
 
     @abc.abstractmethod
-    def relisted(self, before: Listing, after: Listing) -> bytes:
-        """What a list contains that has changed."""
+    def relisted(self, before: Listing | None, after: Listing) -> bytes:
+        """What a list contains that has changed; before may not be known."""
 
     @abc.abstractmethod
     def rereading(self, event: Event) -> bytes:
@@ -184,7 +184,7 @@ class JsonDisplay(Display):
         """A result."""
         return self.read(result)
 
-    def relisted(self, before: Listing, after: Listing) -> bytes:
+    def relisted(self, before: Listing | None, after: Listing) -> bytes:
         """A result: the list as it is now."""
         return self.listed(after)
 

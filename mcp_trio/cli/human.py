@@ -133,7 +133,9 @@ class HumanDisplay(Display):
         """When and what."""
         kind = kind_of(event)
         if kind is None:
-            return self._render(self._event("resync", "bold magenta", resync_reason(event)))
+            return self._render(
+                self._event("resync", "bold magenta", _unquoted(resync_reason(event)))
+            )
         about = ""
         if isinstance(event, ResourceUpdated):
             about = event.uri
@@ -150,8 +152,13 @@ class HumanDisplay(Display):
         ]
         return self._render(*(_indented(Text(line)) for line in lines or ["(empty)"]))
 
-    def relisted(self, before: Listing, after: Listing) -> bytes:
+    def relisted(self, before: Listing | None, after: Listing) -> bytes:
         """What is new, what is gone, what is not as it was."""
+        if before is None:
+            counts = (
+                f"{len(items)} {tables.TITLES[kind].lower()}" for kind, items in after.items()
+            )
+            return self._render(_indented(Text(", ".join(counts))))
         colours = {"+": "green", "-": "red", "~": "yellow"}
         lines = [
             Text.assemble(
@@ -176,7 +183,7 @@ class HumanDisplay(Display):
 
     def ended(self, end: End) -> bytes:
         """A line with the reason."""
-        reason = harmless(end.reason or "")
+        reason = harmless(_unquoted(end.reason or ""))
         if not end.failed:
             words = {"graceful": "ended by the server", "local": "stopped"}[end.how]
             return self._render(self._event(words, "bold green", reason))
@@ -185,10 +192,15 @@ class HumanDisplay(Display):
 
     def _event(self, what: str, style: str, about: str) -> Text:
         clock = Text(time.strftime("%H:%M:%S  "), "dim")
-        return Text.assemble(clock, (f"{what:<18}", style), harmless(about))
+        return Text.assemble(clock, (f"{what:<20}", style), harmless(about))
 
     def _inner_width(self) -> int:
         return self._console.width - len(_MARGIN)
+
+
+def _unquoted(reason: str) -> str:
+    """A reason without what the server has written to standard error, which has been passed on."""
+    return reason.partition("; the end of its stderr:")[0]
 
 
 _MARGIN: Final = " " * 10 + "│ "

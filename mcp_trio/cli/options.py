@@ -152,7 +152,7 @@ def shorten(text: str) -> str:
 
 
 def combine_filter(
-    given: Mapping[str, Any] | None,
+    wire: Mapping[str, Any] | None,
     *,
     tools: bool,
     prompts: bool,
@@ -162,7 +162,7 @@ def combine_filter(
     """What to follow: the given filter and the flags together; without any, all three lists.
 
     Args:
-        given: a filter as it is on the wire; fields that are unknown are those of extensions.
+        wire: a filter as it is on the wire; fields that are unknown are those of extensions.
         tools: the list of tools.
         prompts: the list of prompts.
         resources: the list of resources.
@@ -171,13 +171,13 @@ def combine_filter(
     Raises:
         click.UsageError: a field has the wrong type, or nothing is asked for.
     """
-    if given is None and not (tools or prompts or resources or uris):
+    if wire is None and not (tools or prompts or resources or uris):
         tools = prompts = resources = True
     try:
         base = parse_filter(
-            given or {},
+            wire or {},
             max_uris=_NO_LIMIT,
-            extension_fields=[name for name in given or () if name not in _OWN_FIELDS],
+            extension_fields=[name for name in wire or () if name not in _OWN_FIELDS],
             absolute_uris=False,
         )
     except errors.InvalidParams as problem:

@@ -12,6 +12,7 @@ import click
 import trio
 
 from mcp_trio import errors
+from mcp_trio._backoff import Backoff
 from mcp_trio._causes import one_cause
 from mcp_trio.cli.display import Display, End
 from mcp_trio.cli.options import TOKEN, Target
@@ -24,8 +25,6 @@ __all__ = ["FAILED", "SUCCEEDED", "Body", "Session", "end_of"]
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1
-
-_STDERR: Final = "; the end of its stderr:"
 
 _SIGNALS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
@@ -40,6 +39,7 @@ class Session:
         streaming: whether the command goes on until it is stopped, so that a signal is how it
             is meant to end.
         timeout: seconds for one answer; None for as long as it takes.
+        restart: whether a server that we have started, and that ends, is started again.
         options: of the client.
         out: standard output.
         err: standard error.
@@ -49,6 +49,7 @@ class Session:
     display: Display
     streaming: bool = False
     timeout: float | None = None
+    restart: bool = False
     options: ClientOptions = attrs.field(factory=ClientOptions)
     out: Writer = attrs.field(factory=lambda: Writer(1), init=False)
     err: Writer = attrs.field(factory=lambda: Writer(2), init=False)
@@ -104,9 +105,6 @@ class Session:
         if ended.how == "local":
             ended = attrs.evolve(ended, reason=self._why)
         on_stderr = ended.failed and self.display.end_on_stderr
-        if on_stderr and self.target.command:
-            # It has been passed on already.
-            ended = attrs.evolve(ended, reason=(ended.reason or "").partition(_STDERR)[0])
         await (self.err if on_stderr else self.out).last_words(self.display.ended(ended))
         if ended.how == "local" and not self.streaming:
             return 128 + (self._signal or 0)
@@ -132,7 +130,13 @@ class Session:
             return open_http_client(target.url, headers=target.headers, **self.options)
         # The token is for whoever is at a URL, and no business of the programs we start.
         env = {name: value for name, value in os.environ.items() if name != TOKEN}
-        return open_stdio_client(target.command, env=env, stderr=_pass_on, **self.options)
+        return open_stdio_client(
+            target.command,
+            env=env,
+            stderr=_pass_on,
+            restart=Backoff() if self.restart else None,
+            **self.options,
+        )
 
 
 Body: TypeAlias = Callable[[Client, Session], Awaitable[End | int]]
@@ -152,7 +156,13 @@ def end_of(problem: Exception, reason: str | None = None) -> End:
         reason: what is known beside; by default what the exception says.
     """
     cause: BaseException | None = problem
-    if isinstance(problem, errors.SubscriptionLost):
+    if isinstance(problem, errors.SubscriptionLost | errors.WatchEnded):
         cause = problem.__cause__
-    gone = cause is None or isinstance(cause, trio.BrokenResourceError | trio.ClosedResourceError)
+    if isinstance(problem, errors.WatchEnded) and cause is None:
+        gone = problem.reason == "gave-up"
+    else:
+        gone = cause is None or isinstance(cause, _GONE)
     return End("lost" if gone else "error", reason or str(problem), cause or problem)
+
+
+_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)

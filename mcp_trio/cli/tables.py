@@ -81,7 +81,8 @@ def _properties(schema: Mapping[str, Any]) -> str:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return ""
-    required = schema.get("required") or ()
+    said = schema.get("required")
+    required = said if isinstance(said, Sequence) else ()
     return ", ".join(
         named if name in required else f"[{named}]"
         for name, definition in properties.items()
