@@ -196,7 +196,9 @@ class Client(TypedRequests):
             TypeError: `wanted` is not a `SubscriptionFilter`.
             ValueError: it asks for nothing, or an option is not positive.
             errors.ListenNotSupported: the transport cannot carry subscriptions.
-            errors.WatchEnded: on entering; see above. Its ``__cause__`` is what went wrong.
+            errors.McpError: on entering, why the server will not have it, as for `listen`.
+            errors.WatchEnded: on entering, nothing was granted, or it took too long. Later on it
+                is what `Watcher.receive` raises, whatever has put an end to the watch.
         """
         check_filter(wanted)
         return self._watch(wanted, snapshot, self._policy(options))

@@ -38,7 +38,7 @@ class SharedWatch:
             TypeError: `wanted` is not a `SubscriptionFilter`.
             ValueError: it asks for nothing; or, on entering, for what cannot be asked for on one
                 stream together with what others ask for.
-            errors.WatchEnded: on entering; see `Client.watch`.
+            errors.McpError: on entering, as for `Client.watch`.
         """
         check_filter(wanted)
         return self._supervisor.join(wanted, snapshot=snapshot)

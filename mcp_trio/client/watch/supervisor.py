@@ -139,7 +139,7 @@ class Supervisor:
         """A watcher, once what it wants is acknowledged.
 
         Raises:
-            errors.WatchEnded: on entering: it will not be.
+            errors.McpError: on entering, why it will not be; see `Client.watch`.
         """
         watcher = Watcher(self, wanted, snapshot=snapshot)
         self._watchers[watcher] = None  # from here on it misses nothing
@@ -184,11 +184,7 @@ class Supervisor:
             self.start_soon(self._narrow)
 
     async def _admit(self, watcher: Watcher) -> None:
-        """Get what a watcher wants acknowledged.
-
-        Raises:
-            errors.WatchEnded: it will not be.
-        """
+        """Get what a watcher wants acknowledged, or raise why it will not be."""
         delays, alone = Delays(self._policy.backoff), False
         while True:
             if not self._group.legs:
@@ -211,9 +207,7 @@ class Supervisor:
             except _FAILURES as problem:
                 final = failures.is_final(problem, known=True) or self.transport_ended
                 if final and alone:
-                    raise errors.WatchEnded(
-                        f"the server refuses what is asked for: {problem}", reason="refused"
-                    ) from problem
+                    raise
                 alone = alone or final
                 pause = 0.0 if final else delays.next(at_least=failures.retry_after(problem))
             await trio.sleep(pause)
@@ -226,6 +220,7 @@ class Supervisor:
         try:
             while not self.is_open:
                 await self._news.park()
+                watcher.raise_cause_if_refused()
                 watcher.raise_if_over()
         except BaseException:
             self._stop()
@@ -295,17 +290,17 @@ class Supervisor:
             self._retiring.append(leg)
             self.start_soon(self._end_overlap, leg)
             if len(self._retiring) > self._policy.max_streams:
-                self._retiring[0].scope.cancel()
+                self._retiring.pop(0).scope.cancel()
             return
         leg.scope.cancel()
         if leg.gap is not None:
             self._tell_gap(leg, leg.gap)
 
     async def _end_overlap(self, leg: Leg) -> None:
-        with leg.scope:
-            await trio.sleep(self._policy.overlap)
+        await trio.sleep(self._policy.overlap)
         leg.scope.cancel()
-        self._retiring.remove(leg)
+        if leg in self._retiring:  # otherwise too many were
+            self._retiring.remove(leg)
 
     async def _narrow(self) -> None:
         """Stop asking for what only those wanted who have left."""

@@ -173,6 +173,12 @@ class Watcher(trio.abc.ReceiveChannel[Change]):
             error = self._error
             raise errors.WatchEnded(str(error), reason=error.reason) from error.__cause__
 
+    def raise_cause_if_refused(self) -> None:
+        """Before it is open, whoever opens it is better served with the cause itself."""
+        error = self._error
+        if error is not None and error.reason == "refused" and error.__cause__ is not None:
+            raise error.__cause__
+
     @property
     def is_over(self) -> bool:
         """Whether it has ended, or was closed."""
