@@ -189,7 +189,10 @@ class Mailbox:
 
     def discard(self, key: Hashable) -> bool:
         """Remove a level trigger; whether it was waiting."""
-        entry = self._head if key == self._head_key else (self._tail or {}).get(key)
+        if key == self._head_key:
+            entry = self._head
+        else:
+            entry = None if self._tail is None else self._tail.get(key)
         if entry is None:
             return False
         self._remove(key)
