@@ -302,22 +302,34 @@ def result_reply(request_id: RequestId, result: dict[str, Any]) -> Reply:
         )
 
 
+_MAX_CODE: Final = 2**53
+"""Beyond this some peers read another number."""
+
+
 def error_reply(request_id: RequestId | None, error: errors.ErrorResponse) -> Reply:
     """Encode an error response; without an id where the request's could not be read."""
     message: dict[str, Any] = {"jsonrpc": "2.0"}
     if request_id is not None:
         message["id"] = request_id
-    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    # The application made the error, of whatever it liked.
+    code = error.code if _is_code(error.code) else errors.INTERNAL_ERROR
+    body: dict[str, Any] = {"code": code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
     message["error"] = body
     try:
+        if not isinstance(error.message, str):
+            raise codec.EncodeError("the message is not a string")
         frame = codec.encode_json(message)
     except codec.EncodeError:
-        # Whatever the application put into the error cannot be sent; its code still can.
-        message["error"] = {"code": error.code, "message": "the error cannot be sent as JSON"}
+        # Something in it cannot be sent; its code still can.
+        message["error"] = {"code": code, "message": "the error cannot be sent as JSON"}
         frame = codec.encode_json(message)
-    return Reply(frame, error.code, getattr(error, "retry_after", None))
+    return Reply(frame, code, getattr(error, "retry_after", None))
+
+
+def _is_code(code: object) -> bool:
+    return isinstance(code, int) and not isinstance(code, bool) and abs(code) < _MAX_CODE
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -4,11 +4,11 @@ Source: specification, server/utilities/caching.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
-__all__ = ["CacheHints", "CacheScope", "CachedMethod", "Caching", "forbid_caching"]
+__all__ = ["MAX_TTL", "CacheHints", "CacheScope", "CachedMethod", "Caching", "forbid_caching"]
 
 CacheScope = Literal["public", "private"]
 """Who may share a cached result: anybody, or only the caller it was made for."""
@@ -22,6 +22,9 @@ CachedMethod = Literal[
     "resources/read",
 ]
 """The methods whose results can be cached."""
+
+MAX_TTL: Final = 2**53
+"""So many milliseconds nobody can mean, and not everybody can read."""
 
 
 @attrs.frozen
@@ -40,8 +43,9 @@ class CacheHints:
     cache_scope: CacheScope | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.ttl_ms is not None and (type(self.ttl_ms) is not int or self.ttl_ms < 0):
-            raise ValueError(f"ttl_ms must be an integer and not negative, got {self.ttl_ms!r}")
+        ttl_ms = self.ttl_ms
+        if ttl_ms is not None and (type(ttl_ms) is not int or not 0 <= ttl_ms < MAX_TTL):
+            raise ValueError(f"ttl_ms must be an integer from 0 to 2**53, got {ttl_ms!r}")
         if self.cache_scope is not None and self.cache_scope not in get_args(CacheScope):
             raise ValueError(
                 f"cache_scope is one of {get_args(CacheScope)}, got {self.cache_scope!r}"
@@ -66,6 +70,8 @@ class Caching:
         for method in hints:
             if method not in get_args(CachedMethod):
                 raise ValueError(f"results of {method!r} cannot be cached")
+        if ttl_ms is None or cache_scope is None:
+            raise ValueError("what nothing else is said about needs ttl_ms and cache_scope")
         general = CacheHints(ttl_ms, cache_scope)
         self._hints: dict[str, tuple[int, CacheScope]] = {
             method: _first(ttl_ms, cache_scope, hints.get(method, general))

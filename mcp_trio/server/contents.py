@@ -4,6 +4,7 @@ import base64
 from typing import Any, Final
 
 from mcp_trio import codec, errors, types
+from mcp_trio.server.caching import MAX_TTL
 
 __all__ = [
     "BLOCKS",
@@ -66,7 +67,10 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> dict[str, An
         errors.InternalError: the handler returned something else.
     """
     if isinstance(value, types.ReadResourceResult):
-        return _unstructure(value)
+        wire = _unstructure(value)
+        if not 0 <= value.ttl_ms < MAX_TTL:
+            raise errors.InternalError(f"not a ReadResourceResult: ttl_ms is {value.ttl_ms}")
+        return wire
     values = value if isinstance(value, list | tuple) else [value]
     return {"contents": [_contents(item, uri, mime_type) for item in values]}
 
@@ -124,6 +128,16 @@ def _message(item: Any) -> dict[str, Any]:
     raise errors.InternalError(f"not a message of a prompt: {type(item).__name__}")
 
 
-def _unstructure(value: Any) -> dict[str, Any]:
-    wire: dict[str, Any] = codec.unstructure(value)
+def _unstructure(value: types.Value) -> dict[str, Any]:
+    """A value of the protocol as the wire has it. Nobody has looked at what it was made of.
+
+    Raises:
+        errors.InternalError: something in it is of another type than the protocol has there.
+    """
+    kind = next(base for base in type(value).__mro__ if base.__module__ == types.__name__)
+    try:
+        wire: dict[str, Any] = codec.unstructure(value)
+        codec.structure(kind, wire)
+    except (codec.DecodeError, TypeError) as problem:
+        raise errors.InternalError(f"not a {kind.__name__}: {problem}") from None
     return wire

@@ -164,11 +164,15 @@ class Context:
 
         Raises:
             ValueError: a number is infinite or not a number.
+            TypeError: something is of another type.
 
         Source: specification, basic/patterns/progress.
         """
-        if not math.isfinite(progress) or (total is not None and not math.isfinite(total)):
-            raise ValueError(f"progress must be finite: {progress!r} of {total!r}")
+        _check_number("progress", progress)
+        if total is not None:
+            _check_number("total", total)
+        if message is not None:
+            _check_text("message", message)
         token = self.meta.progress_token
         if token is None or self._done or progress <= self._last:
             await trio.lowlevel.checkpoint()
@@ -201,11 +205,14 @@ class Context:
 
         Raises:
             ValueError: there is no such level, or JSON cannot hold the data.
+            TypeError: the logger is not named by a string.
 
         Source: specification, server/utilities/logging.
         """
         if level not in _SEVERITY:
             raise ValueError(f"a log level is one of {', '.join(_SEVERITY)}, got {level!r}")
+        if logger is not None:
+            _check_text("logger", logger)
         wanted = self.meta.log_level
         if wanted is None or self._done or _SEVERITY[level] < _SEVERITY[wanted]:
             await trio.lowlevel.checkpoint()
@@ -444,3 +451,19 @@ class Context:
         self._done = True
         for scope in self._sending:
             scope.cancel()
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}")
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold; few peers could read it
+        finite = False
+    if not finite:
+        raise ValueError(f"{name} must be finite and no larger than a float can be")
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {type(value).__name__}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp_trio import codec, types
 
-__all__ = ["describe_function", "entry", "function_name"]
+__all__ = ["check_entry", "describe_function", "entry", "function_name"]
 
 
 def entry(
@@ -40,6 +40,24 @@ def entry(
         "_meta": dict(meta) if meta else None,
     }
     return key | {name: value for name, value in optional.items() if value is not None}
+
+
+def check_entry(kind: type[types.Value], wire: dict[str, Any]) -> None:
+    """Find here what cannot be listed, for one such entry would spoil the list.
+
+    Args:
+        kind: the class of the protocol that the entry has to be.
+        wire: the entry.
+
+    Raises:
+        TypeError: something is of another type than the protocol has for it.
+        codec.EncodeError: JSON cannot hold it.
+    """
+    try:
+        codec.structure(kind, wire)
+    except codec.DecodeError as problem:
+        raise TypeError(str(problem)) from None
+    codec.encode_json(wire)
 
 
 def function_name(function: Callable[..., Any]) -> str:

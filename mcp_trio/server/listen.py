@@ -23,7 +23,7 @@ from mcp_trio.server.watchers import Watch, Watchers
 from mcp_trio.subscriptions.authorize import Authorizer, authorize_filter
 from mcp_trio.subscriptions.events import Kind
 from mcp_trio.subscriptions.filter import SubscriptionFilter, parse_filter
-from mcp_trio.subscriptions.source import SubscriptionContext, SubscriptionSource
+from mcp_trio.subscriptions.source import End, SubscriptionContext, SubscriptionSource
 from mcp_trio.subscriptions.stream import OpenSubscription, reason_of, run_subscription
 from mcp_trio.transports.abc import Exchange, end_in_turn
 
@@ -213,6 +213,7 @@ class Subscriptions:
 
     def end_all(self, reason: str, retry_after: float | None = None) -> int:
         """Ask every open subscription to end gracefully; returns how many there were."""
+        End(reason, retry_after)  # said wrongly, it is refused even if there is nobody to tell
         subscriptions = list(self._open)
         for subscription in subscriptions:
             subscription.end(reason, retry_after=retry_after)

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from mcp_trio import codec, errors, types
+from mcp_trio import errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
 from mcp_trio.server.completion import Completer, completers_of
@@ -21,7 +21,7 @@ from mcp_trio.server.core import (
     read_string,
     run_handler,
 )
-from mcp_trio.server.entries import describe_function, entry, function_name
+from mcp_trio.server.entries import check_entry, describe_function, entry, function_name
 from mcp_trio.server.fields import MISSING
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.readers import Mismatch, Reader, read_text
@@ -118,7 +118,10 @@ class Prompts:
             icons=icons,
             meta=meta,
         )
-        codec.encode_json(wire)  # what cannot be listed is found here, not by a client
+        try:
+            check_entry(types.Prompt, wire)
+        except TypeError as problem:
+            raise TypeError(f"{name}: {problem}") from None
         required = frozenset(a["name"] for a in arguments if a["required"])
         self.registry.add(name, Prompt(name, wire, handler, readers, required, completers))
 

@@ -84,7 +84,12 @@ class Question(abc.ABC, Generic[T_co]):
         self.key = key
         self.wire = {"method": method} if params is None else {"method": method, "params": params}
         self.needs = needs
-        codec.encode_json(self.wire)  # what cannot be sent is found here
+        # What cannot be sent is found here.
+        try:
+            codec.structure(types.InputRequest, self.wire)
+        except codec.DecodeError as problem:
+            raise TypeError(str(problem)) from None
+        codec.encode_json(self.wire)
 
     @functools.cached_property
     def digest(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from mcp_trio import codec, errors, types
+from mcp_trio import errors, types
 from mcp_trio.protocol import jsonrpc
 from mcp_trio.server import contents
 from mcp_trio.server.caching import CacheHints, CacheScope, forbid_caching
@@ -21,7 +21,7 @@ from mcp_trio.server.core import (
     read_string,
     run_handler,
 )
-from mcp_trio.server.entries import entry
+from mcp_trio.server.entries import check_entry, entry
 from mcp_trio.server.fields import MISSING
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.inputs import came_with_inputs
@@ -166,7 +166,7 @@ class Resources:
                 raise TypeError(f"{uri}: nothing fills the parameter {field.name!r}")
         wants_uri = any(field.name == "uri" for field in handler.shape.fields)
         resource = Resource(uri, about, handler, wants_uri)
-        codec.encode_json(resource.to_wire())  # one that cannot be listed would spoil the list
+        _check(types.Resource, uri, resource.to_wire())
         self.listing.registry.add(uri, resource)
         self._core.changed(ResourceUpdated(uri))  # who waits for it to come can subscribe to it
 
@@ -204,7 +204,7 @@ class Resources:
                 except Mismatch:
                     raise TypeError(f"{uri}: {name!r} is a list of strings") from None
         wire = about.to_wire({"uriTemplate": uri}, uri)
-        codec.encode_json(wire)
+        _check(types.ResourceTemplate, uri, wire)
         completers = completers_of(uri, annotations)
         self.templates.registry.add(
             uri, Template(template, about, handler, readers, completers, wants_uri, wire)
@@ -233,3 +233,10 @@ class Resources:
             if keywords is not None:
                 return template.handler, template.about, keywords
         raise ResourceNotFound(uri)
+
+
+def _check(kind: type[types.Value], uri: str, wire: dict[str, Any]) -> None:
+    try:
+        check_entry(kind, wire)
+    except TypeError as problem:
+        raise TypeError(f"{uri}: {problem}") from None

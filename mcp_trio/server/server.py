@@ -16,6 +16,7 @@ from mcp_trio.server.announcer import Announcer
 from mcp_trio.server.caching import CachedMethod, CacheHints, CacheScope, Caching
 from mcp_trio.server.capabilities import capabilities, emitted_kinds
 from mcp_trio.server.core import Call, Core, encoded_reply
+from mcp_trio.server.entries import check_entry
 from mcp_trio.server.handlers import Threads
 from mcp_trio.server.lifespan import Lifespan
 from mcp_trio.server.limits import Limits
@@ -121,8 +122,10 @@ class Server(Offers):
         middleware: Sequence[Middleware] = (),
         telemetry: Observer | None = None,
     ) -> None:
-        if page_size < 1:
-            raise ValueError(f"page_size must be positive, got {page_size!r}")
+        if type(page_size) is not int or page_size < 1:
+            raise ValueError(f"page_size must be a positive integer, got {page_size!r}")
+        if not isinstance(instructions, str | None):
+            raise TypeError(f"instructions are text, not {instructions!r}")
         caching = Caching(ttl_ms, cache_scope, cache_hints or {})
         if access is not None and caching.is_public():
             raise ValueError("what not everybody may use cannot be public to caches")
@@ -140,7 +143,8 @@ class Server(Offers):
         """Where changes are published, if anywhere."""
         self.limits = Limits() if limits is None else limits
         """How much it takes on."""
-        codec.encode_json([codec.unstructure(self.info), instructions])  # found here, once
+        check_entry(types.Implementation, codec.unstructure(self.info))
+        codec.encode_json(instructions)
         server_info = {"name": name, "version": version}
         if title is not None:
             server_info["title"] = title
@@ -313,6 +317,9 @@ class Server(Offers):
 
         Returns:
             How many there were.
+
+        Raises:
+            ValueError: the reason is no text, or the seconds are no number.
         """
         if self._subscriptions is None:
             return 0

@@ -25,7 +25,7 @@ from mcp_trio.server.core import (
     read_string,
     run_handler,
 )
-from mcp_trio.server.entries import describe_function, entry, function_name
+from mcp_trio.server.entries import check_entry, describe_function, entry, function_name
 from mcp_trio.server.handlers import Handler, handler_of
 from mcp_trio.server.outputs import Output, output_of
 from mcp_trio.server.raw_schema import raw_spec
@@ -86,6 +86,8 @@ class Tools:
         output_schema: Mapping[str, Any] | bool | None = None,
     ) -> None:
         """Register a function; `Server.add_tool` has the contract."""
+        if not isinstance(annotations, types.ToolAnnotations | None):
+            raise TypeError(f"annotations are ToolAnnotations, not {annotations!r}")
         handler = handler_of(function)
         name = function_name(function) if name is None else name
         if not isinstance(name, str):
@@ -111,7 +113,7 @@ class Tools:
                 icons=icons,
                 meta=meta,
             )
-            _check_entry(wire, annotations)
+            check_entry(types.Tool, wire)
         except TypeError as problem:
             raise TypeError(f"{name}: {problem}") from problem
         read = spec.read
@@ -216,19 +218,3 @@ def input_spec(handler: Handler) -> TypeSpec:
     """
     builder = Builder()
     return builder.root(builder.object(handler.shape.fields, dict, handler.shape.extra))
-
-
-def _check_entry(wire: dict[str, Any], annotations: Any) -> None:
-    """Find here what cannot be listed, not at a client's.
-
-    Raises:
-        TypeError: something is of another type than the protocol has for it.
-        codec.EncodeError: JSON cannot hold it.
-    """
-    if not isinstance(annotations, types.ToolAnnotations | None):
-        raise TypeError(f"annotations are ToolAnnotations, not {annotations!r}")
-    try:
-        codec.structure(types.Tool, wire)
-    except codec.DecodeError as problem:
-        raise TypeError(str(problem)) from None
-    codec.encode_json(wire)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Literal
 import attrs
 import trio
 
+from mcp_trio import errors
 from mcp_trio.subscriptions.events import Event, Kind
 from mcp_trio.subscriptions.filter import ALL_KINDS, SubscriptionFilter
 
@@ -31,10 +32,22 @@ class End:
         reason: ``"complete"``, ``"shutdown"``, ``"overflow"``, ``"expired"``, ``"revoked"`` or
             ``"nothing-granted"``.
         retry_after: seconds after which the client may try again; None if nothing is known.
+
+    Raises:
+        ValueError: the reason is no text that can be sent, or the seconds are no such number.
     """
 
     reason: str = "complete"
     retry_after: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.reason, str) or not _is_text(self.reason):
+            raise ValueError(f"a reason is a text, not {self.reason!r}")
+        delay = self.retry_after
+        if delay is None:
+            return
+        if not isinstance(delay, int | float) or not 0 <= delay <= errors.LONGEST_DELAY:
+            raise ValueError(f"retry_after is a number of seconds, not {delay!r}")
 
 
 @attrs.frozen
@@ -52,6 +65,14 @@ class CloseReason:
     kind: Literal["cancelled", "disconnected", "complete", "error"]
     detail: str = ""
     cause: BaseException | None = attrs.field(default=None, eq=False)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _client_info(info: Mapping[str, Any] | None) -> Mapping[str, str] | None:
