@@ -56,7 +56,8 @@ class Display(abc.ABC):
 
     Attributes:
         rereads: whether `listen` and `watch` read again what has changed, unless told.
-        end_on_stderr: whether an end that failed is written to standard error.
+        end_on_stderr: whether an end is written to standard error that is not what the command
+            is meant to show.
     """
 
     rereads: bool

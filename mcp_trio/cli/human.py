@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mcp_trio import codec, types
+from mcp_trio import codec, errors, types
 from mcp_trio.cli import contents, tables
 from mcp_trio.cli.display import Display, End, Listing, kind_of, resync_reason
+from mcp_trio.cli.options import TOKEN
 from mcp_trio.cli.text import beginning, harmless
 from mcp_trio.protocol import meta
 from mcp_trio.subscriptions.events import Event, ExtensionEvent, ResourceUpdated
@@ -19,6 +20,7 @@ from mcp_trio.subscriptions.filter import SubscriptionFilter
 
 __all__ = ["HumanDisplay"]
 
+_UNAUTHORIZED: Final = 401
 _PREVIEW: Final = 10
 """How many lines of a changed resource are shown."""
 _PLAIN_WIDTH: Final = 1_000_000
@@ -187,6 +189,8 @@ class HumanDisplay(Display):
         if not end.failed:
             words = {"graceful": "ended by the server", "local": "stopped"}[end.how]
             return self._render(self._event(words, "bold green", reason))
+        if isinstance(end.error, errors.HttpStatusError) and end.error.status == _UNAUTHORIZED:
+            reason += f"; a bearer token is taken from {TOKEN}"
         what = "lost" if end.how == "lost" else "error"
         return self._render(Text.assemble((f"{what}: ", "bold red"), reason))
 

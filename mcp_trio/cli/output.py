@@ -7,6 +7,7 @@ a Ctrl-C to be heeded, so what waits for the pipe is a thread that can be left b
 import os
 import select
 import stat
+import threading
 from typing import Final
 
 import trio
@@ -27,6 +28,8 @@ class Writer:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = trio.Lock()
+        # What was cancelled is still being written by its thread; the next text comes after it.
+        self._order = threading.Lock()
 
     async def write(self, text: bytes) -> None:
         """Write all of it.
@@ -36,6 +39,7 @@ class Writer:
 
         Raises:
             Gone: nobody is there to read it.
+            OSError: it cannot be written, as on a full disk.
         """
         async with self._lock:
             await trio.to_thread.run_sync(self._write_all, text, abandon_on_cancel=True)
@@ -45,20 +49,20 @@ class Writer:
         with trio.move_on_after(LAST_WORDS, shield=True):
             try:
                 await self.write(text)
-            except Gone:
+            except (Gone, OSError):
                 await trio.lowlevel.checkpoint()
 
     def _write_all(self, text: bytes) -> None:
         rest = memoryview(text)
-        try:
+        with self._order:
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
                 except BlockingIOError:
                     # Somebody who shares the terminal has made it non-blocking.
                     select.select([], [self._descriptor], [])
-        except OSError as problem:
-            raise Gone from problem
+                except (BrokenPipeError, ConnectionResetError) as problem:
+                    raise Gone from problem
 
     async def until_gone(self) -> None:
         """Return when the reader of a pipe has gone; of anything else, that is never.

@@ -104,7 +104,7 @@ class Session:
             return ended
         if ended.how == "local":
             ended = attrs.evolve(ended, reason=self._why)
-        on_stderr = ended.failed and self.display.end_on_stderr
+        on_stderr = self.display.end_on_stderr and (ended.failed or not self.streaming)
         await (self.err if on_stderr else self.out).last_words(self.display.ended(ended))
         if ended.how == "local" and not self.streaming:
             return 128 + (self._signal or 0)

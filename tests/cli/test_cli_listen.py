@@ -213,8 +213,11 @@ async def test_a_reader_that_leaves(url: str, shown: tuple[str, ...]) -> None:
 
 
 async def test_a_reader_that_does_not_read(url: str) -> None:
-    """A full pipe holds up the output and nothing else: a signal still ends it."""
-    big = {"x" * 60_000: 1}
+    """A full pipe holds up the output and nothing else: a signal still ends it.
+
+    The acknowledgement alone is more than a pipe holds.
+    """
+    big = {"x" * 100_000: 1}
     async with started("listen", url, "--json", "--filter", json.dumps({**LISTS, **big})) as script:
         await until_subscriptions(url, 1)
         script.process.send_signal(signal.SIGTERM)

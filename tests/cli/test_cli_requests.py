@@ -1,5 +1,10 @@
 """Each command that makes one request, as a process: for programs, and for people."""
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -7,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 from byte_reader import ByteReader
-from cli_kit import STDIO, answering, environment, folder_server, run
+from cli_kit import SCRIPT, STDIO, answering, environment, folder_server, only_child, run, started
 
 COMMANDS: dict[str, list[str]] = {
     "discover": ["discover"],
@@ -206,6 +211,54 @@ async def test_headers_and_the_token(own: str | None) -> None:
     assert heads[0]["authorization"] == (own or "Bearer abc")
     [end] = result.objects()
     assert (result.status, end["how"], end["error"]["status"]) == (1, "error", 401)
+
+
+async def test_signals() -> None:
+    """A request that is interrupted says so; a second signal does not wait for the server."""
+    stubborn = "trap '' TERM; echo ready >&2; exec sleep 60"
+    for second, statuses in ((None, {130}), (signal.SIGTERM, {-signal.SIGINT, -signal.SIGTERM})):
+        async with started(
+            "discover", "--", "sh", "-c", stubborn, stderr=subprocess.PIPE
+        ) as script:
+            assert script.process.stderr is not None
+            assert await script.process.stderr.receive_some() == b"ready\n"
+            child = only_child(script.process.pid)
+            script.process.send_signal(signal.SIGINT)
+            if second is not None:
+                script.process.send_signal(second)
+            assert await script.status() in statuses
+            assert await script.rest() == ""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+async def test_what_cannot_be_written() -> None:
+    """A full disk is an error, and not a reader who has left."""
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230
+        process = await trio.run_process(
+            [*SCRIPT, "discover", *STDIO],
+            stdout=full,
+            capture_stderr=True,
+            check=False,
+            env=environment(),
+        )
+    assert process.returncode == 1
+    assert b"No space left" in process.stderr
+
+
+async def test_programs_do_not_wait_for_tables() -> None:
+    """What people look at is not even imported for them, nor what draws them."""
+    code = (
+        "import sys; from mcp_trio.cli.commands import run; run(sys.argv[1:]);"
+        "print(*[name for name in sys.modules if name in ('rich', 'pygments')])"
+    )
+    process = await trio.run_process(
+        [sys.executable, "-c", code, "discover", "--json", *STDIO], capture_stdout=True
+    )
+    first, second = process.stdout.decode().splitlines()
+    assert first.startswith('{"event":"result"')
+    assert second == ""
 
 
 async def test_the_token_stays_with_us() -> None:

@@ -2,11 +2,9 @@
 
 import os
 import signal
-from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-from cli_kit import STDIO, answering, http_server, run, started
+from cli_kit import STDIO, answering, http_server, only_child, run, started
 
 from mcp_trio import open_http_client
 
@@ -48,17 +46,6 @@ async def test_it_goes_on_after_a_graceful_end(url: str) -> None:
         assert await script.event() == CHANGE
 
 
-def only_child(pid: int) -> int:
-    """The one process that a process has started, in whichever of its threads."""
-    [child] = [
-        int(number)
-        for children in Path(f"/proc/{pid}/task").glob("*/children")
-        for number in children.read_text().split()
-    ]
-    return child
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are not to be found")
 async def test_a_command_is_started_again() -> None:
     """C-42: the child dies, and people see what is read again from the next one."""
     async with started("watch", "--resource", NOTE, *STDIO) as script:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from patience import at_most
 
@@ -132,6 +133,19 @@ async def started(*arguments: str, **options: Any) -> AsyncIterator[Running]:
                 process.kill()
             with trio.CancelScope(shield=True):
                 await process.wait()
+
+
+def only_child(pid: int) -> int:
+    """The one process that a process has started, in whichever of its threads."""
+    tasks = Path(f"/proc/{pid}/task")
+    if not tasks.is_dir():
+        pytest.skip("here the children of a process cannot be found")
+    [child] = [
+        int(number)
+        for children in tasks.glob("*/children")
+        for number in children.read_text().split()
+    ]
+    return child
 
 
 @attrs.frozen
