@@ -111,8 +111,7 @@ async def _open_tunnel(tcp: trio.SocketStream, target: Target, proxy: Proxy) -> 
                 break
     except (h11.RemoteProtocolError, trio.BrokenResourceError) as problem:
         raise errors.ConnectionLost(f"{proxy} opens no tunnel to {target}: {problem}") from problem
-    if not isinstance(event, h11.Response):
-        raise errors.ConnectionLost(f"{proxy} opens no tunnel to {target}")
+    assert isinstance(event, h11.Response)  # noqa: S101 - h11 has nothing else to say first
     if is_refusal(event):
         refused = status_error(str(proxy), event, b"")
         raise errors.ConnectionLost(f"no tunnel to {target}: {refused}") from refused
