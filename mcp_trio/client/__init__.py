@@ -22,6 +22,7 @@ from mcp_trio.client.options import (
 from mcp_trio.client.pages import Pages
 from mcp_trio.client.requests import LogHandler, LogStream, ProgressHandler
 from mcp_trio.client.subscription import Subscription, SubscriptionEnd, SubscriptionStatistics
+from mcp_trio.client.views import FollowedLists, ListKind, Lists
 from mcp_trio.client.watch import (
     Change,
     Fetched,
@@ -44,7 +45,10 @@ __all__ = [
     "ElicitationUrlHandler",
     "FanOut",
     "Fetched",
+    "FollowedLists",
     "HandlerStatistics",
+    "ListKind",
+    "Lists",
     "LogHandler",
     "LogStream",
     "NotificationHandler",

@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Final, TypeVar, Unpack
 
 from mcp_trio import errors, types
-from mcp_trio.client import notifications, options
+from mcp_trio._backoff import Backoff
+from mcp_trio.client import notifications, options, views
 from mcp_trio.client.cache import ResponseCache
 from mcp_trio.client.calls import Calls
 from mcp_trio.client.inputs import Inputs
@@ -248,6 +249,38 @@ class Client(TypedRequests):
             policy,
             transport_ended=lambda: self._transport.ended,
         )
+
+    def follow_lists(
+        self,
+        kinds: Collection[views.ListKind] = ("tools", "prompts", "resources"),
+        *,
+        backoff: Backoff | None = None,
+        poll: float | None = None,
+    ) -> AbstractAsyncContextManager[views.FollowedLists]:
+        """The server's lists, always current: ``async with client.follow_lists() as lists``.
+
+        The block is entered once they are complete. What the server reports to have changed, and
+        what it may have changed unheard, is listed again; `FollowedLists.wait_changed` waits for
+        that. While it cannot be listed, the lists stay as they were, and it is tried again. Where
+        a server does not report changes, they are listed once, and again when `refresh` is
+        called or `poll` says so.
+
+        Args:
+            kinds: which lists; the resource templates belong to the resources.
+            backoff: how long to wait before another attempt; by default `Backoff()`.
+            poll: list again what the server does not report changes of, after about so many
+                seconds each time; by default never.
+
+        Raises:
+            ValueError: there is no such kind, none at all, or `poll` is not positive.
+            errors.McpError: on entering, the lists could not be had; see the class.
+        """
+        chosen = frozenset(kinds)
+        if not chosen or not chosen <= views.KINDS:
+            raise ValueError(f"kinds are among {', '.join(sorted(views.KINDS))}: got {kinds!r}")
+        if poll is not None and not poll > 0:
+            raise ValueError("poll must be positive")
+        return views.follow_lists(self, chosen, backoff or Backoff(), poll)
 
     def notifications(
         self,
