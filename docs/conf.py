@@ -36,12 +36,13 @@ python_maximum_signature_line_length = 80
 
 # Without a network there are no inventories of other projects; their names stay plain text.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(abc|collections|contextlib|enum|hypercorn|logging|os|random|socket|ssl|trio|types)\..*"),
+    (r"py:.*", r"(abc|collections|contextlib|enum|hypercorn|logging|os|random)\..*"),
+    (r"py:.*", r"(socket|ssl|trio|types)\..*"),
     (r"py:.*", r"opentelemetry\..*"),
     # Type variables, aliases and private bases, which appear in signatures only.
     (r"py:.*", r"mcp_trio\..*\b([A-Z]|T_co|_\w+)"),
     # What no application meets, in the signatures of what some do.
-    (r"py:.*", r"mcp_trio\.client\.observers\.Observers|Supervisor"),
+    (r"py:.*", r"mcp_trio\.client\.observers\.Observers|.*Supervisor"),
     (r"py:.*", r"mcp_trio\.(server\.inputs\.Inputs|http\.monitor\.Countable)"),
     (r"py:.*", r"mcp_trio\..*\b_\w+\..*"),
     # Named in signatures of what is public, and not meant to be used by themselves.

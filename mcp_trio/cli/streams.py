@@ -69,7 +69,7 @@ class Streams:
             yield self
         finally:
             if self._line:
-                await self.err.last_words(_CLEAR)
+                await self.err.last_words(_CLEAR)  # noqa: ASYNC102 - it is shielded, for a time
 
     async def say(self, text: Text, end: str = "\n") -> None:
         """Write a line, above the progress if that is shown."""

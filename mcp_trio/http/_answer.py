@@ -125,17 +125,17 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         """Something has gone wrong while an answer was read."""
         if self._refused is None and self._head is not None and is_refusal(self._head):
             self._refuse()  # whatever it is: the answer was no
-            return
+            return  # noqa: ASYNC910 - reading has yielded
         self._failure = problem
         if self._pending:
-            return  # what one read brought along before it comes first
+            return  # noqa: ASYNC910 - what one read brought along before it comes first
         if self._sender is None or not self._sender.makes_good(problem, self._connection):
             raise problem
         self._connection.close()
         self._resume(await self._sender.send_again())
         self._failure = None
 
-    async def _take_refusal(self, refused: errors.HttpStatusError) -> None:
+    async def _take_refusal(self, refused: errors.HttpStatusError) -> None:  # noqa: ASYNC910
         """Send the request again if that is the answer to the refusal, or accept it."""
         if self._sender is not None and self._sender.has_answer(refused):
             self._give_back()

@@ -94,7 +94,9 @@ async def _open_tcp(target: Target, proxy: Proxy | None) -> trio.SocketStream:
     return tcp
 
 
-async def _open_tunnel(tcp: trio.SocketStream, target: Target, proxy: Proxy) -> None:
+async def _open_tunnel(  # noqa: ASYNC910 - there is always something to receive
+    tcp: trio.SocketStream, target: Target, proxy: Proxy
+) -> None:
     where = join_host(target.host, target.port)
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
     headers = [("Host", where), *proxy.headers]

@@ -78,7 +78,7 @@ class Connecting:
                     connection.close()
         raise trio.ClosedResourceError("the transport was closed")
 
-    async def take_slot(self) -> None:
+    async def take_slot(self) -> None:  # noqa: ASYNC910 - one that is free is taken at once
         """Wait until one more request may be made."""
         try:
             self.slots.acquire_nowait()

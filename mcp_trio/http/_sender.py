@@ -111,7 +111,7 @@ class Sender:
             if refused.status in (401, 403):
                 self._challenged = True
                 if self._auth is None or not await self._authenticate(self._auth, refused):
-                    return None
+                    return None  # noqa: ASYNC910 - nothing is sent
             return await self._send()
 
         target = self._redirection(refused)

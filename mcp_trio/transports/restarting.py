@@ -174,7 +174,7 @@ class RestartingTransport(abc.Transport):
                 raise
             self._last_end = self._failure = problem
             self._news.unpark_all()
-            return 0.0
+            return 0.0  # noqa: ASYNC910 - its delay is waited for
         return uptime
 
     async def _running(self) -> LineTransport:
@@ -185,7 +185,7 @@ class RestartingTransport(abc.Transport):
             await self._news.park()
             if self._failure is not None:
                 raise self._failure.again()
-        return self._current
+        return self._current  # noqa: ASYNC910 - it is sent to next
 
     def _give_up(self) -> None:
         why, times = self._last_end, self._failures

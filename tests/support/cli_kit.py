@@ -248,7 +248,7 @@ async def terminal(*arguments: str, **env: str) -> AsyncIterator[Terminal]:
         os.close(slave)
     screen = Terminal(process, master)
     try:
-        with trio.fail_after(at_most(PATIENCE)):
+        with trio.fail_after(at_most(PATIENCE)):  # noqa: ASYNC100 - its user waits
             yield screen
     finally:
         if process.poll() is None:

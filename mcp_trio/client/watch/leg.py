@@ -167,10 +167,10 @@ class Leg:
                     loss = _ending_of(stream.end, nothing=False)
         except (errors.McpError, trio.ClosedResourceError) as problem:
             if failures.is_too_large(problem) and self._keeper.divided(self):
-                return None, None
+                return None, None  # noqa: ASYNC910 - others open
             loss = self._judge(problem)
         self._note_loss(loss)
-        return loss, opened_at
+        return loss, opened_at  # noqa: ASYNC910 - opening yields
 
     def _judge(self, problem: Exception) -> _Loss:
         """What follows from a failure to open a stream."""
@@ -190,9 +190,9 @@ class Leg:
                     return _Loss("nothing was heard for much longer than before", silent=True)
                 self._keeper.received(self, event)
         except trio.EndOfChannel:
-            return _ending_of(stream.end, nothing=not stream.acknowledged)
+            return _ending_of(stream.end, nothing=not stream.acknowledged)  # noqa: ASYNC910
         except errors.SubscriptionLost as lost:
-            return _Loss(str(lost), failures.retry_after(lost), lost)
+            return _Loss(str(lost), failures.retry_after(lost), lost)  # noqa: ASYNC910
 
     async def _receive(self, stream: Stream) -> Event | None:
         """The next event; None if the peer has been silent for too long."""

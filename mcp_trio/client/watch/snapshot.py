@@ -113,7 +113,7 @@ async def fetch_snapshot(
     contents: dict[str, Fetched[types.ReadResourceResult]] = {}
     jobs = iter([*_lists(client, part, lists), *_contents(client, part, contents)])
 
-    async def work() -> None:
+    async def work() -> None:  # noqa: ASYNC910 - who finds no work is done
         for key, into, reads in jobs:
             cover(key)
             for name, read in reads.items():

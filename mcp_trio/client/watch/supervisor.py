@@ -212,7 +212,7 @@ class Supervisor:
                 pause = 0.0 if final else delays.next(at_least=failures.retry_after(problem))
             await trio.sleep(pause)
 
-    async def _start(self, watcher: Watcher) -> None:
+    async def _start(self, watcher: Watcher) -> None:  # noqa: ASYNC910 - not open yet
         """Open the first streams, trying until that has worked or is hopeless."""
         self._group = _Group(watcher.requested)
         watcher.is_started = True
