@@ -1,20 +1,28 @@
-"""The official conformance suite against `examples/everything_server.py`.
+"""The official conformance suite, against our server and with our client.
 
     python tests/interop/conformance.py SCRIPTS [REVISION ...] --cache FOLDER
 
-SCRIPTS is the folder that holds `run-server.sh`. The suite itself and the Node that it needs come
-from npm into FOLDER, once. Exit status 0 if every scenario passes, without a warning.
+SCRIPTS is the folder that holds `run-server.sh` and `run-client.sh`; the server is
+`examples/everything_server.py`, the client `examples/conformance_client.py`. The suite itself and
+the Node that it needs come from npm into FOLDER, once. Exit status 0 if every scenario passes,
+without a warning; the client is not shown the scenarios that need OAuth, whose names begin with
+``auth/``.
 """
 
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from peers import install_once, serving
+from peers import EXAMPLES, install_once, serving
+
+sys.path.insert(0, str(EXAMPLES))
+
+from conformance_client import SCENARIOS
 
 PACKAGES = ("@modelcontextprotocol/conformance@0.2.0-alpha.12", "node@22")
 LIMIT = 900
@@ -38,6 +46,12 @@ def main() -> int:
             passes([str(arguments.scripts / "run-server.sh"), url, revision], environment)
             for revision in arguments.revisions
         ]
+    client = shlex.join([sys.executable, str(EXAMPLES / "conformance_client.py")])
+    environment["SCENARIOS"] = ",".join(SCENARIOS)
+    results += [
+        passes([str(arguments.scripts / "run-client.sh"), client, revision], environment)
+        for revision in arguments.revisions
+    ]
     return 0 if all(results) else 1
 
 

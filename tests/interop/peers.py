@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-SERVER = str(Path(__file__).parents[2] / "examples" / "everything_server.py")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SERVER = str(EXAMPLES / "everything_server.py")
 
 
 def install_once(folder: Path, wanted: str, install: Callable[[], object]) -> None:
