@@ -87,9 +87,11 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def interop(session: nox.Session) -> None:
-    """Our server with the official Python SDK's client."""
+    """Our server with the official Python SDK's client, our client with the official servers."""
     session.install("-e", ".")
-    session.run("python", "tests/interop/python_sdk.py", f"--cache={cache('interop')}")
+    where = f"--cache={cache('interop')}"
+    session.run("python", "tests/interop/python_sdk.py", where)
+    session.run("python", "tests/interop/our_client.py", where)
 
 
 @nox.session

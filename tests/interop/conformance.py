@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peers import EXAMPLES, install_once, serving
+from peers import EXAMPLES, install_packages, serving
 
 sys.path.insert(0, str(EXAMPLES))
 
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("revisions", nargs="*", default=["2026-07-28"])
     parser.add_argument("--cache", type=Path, required=True)
     arguments = parser.parse_args()
-    modules = install(arguments.cache)
+    modules = install_packages(arguments.cache, *PACKAGES) / "node_modules"
     environment = {
         **os.environ,
         "CONF_PKG": str(modules / "@modelcontextprotocol" / "conformance"),
@@ -53,21 +53,6 @@ def main() -> int:
         for revision in arguments.revisions
     ]
     return 0 if all(results) else 1
-
-
-def install(cache: Path) -> Path:
-    """Have the packages there, and return where they are."""
-
-    def install_packages() -> None:
-        npm = shutil.which("npm")
-        if npm is None:
-            raise SystemExit("npm is needed, and not here")
-        (cache / "package.json").write_text('{"private": true}\n')
-        command = [npm, "install", "--silent", "--no-audit", *PACKAGES]
-        subprocess.run(command, cwd=cache, check=True, timeout=LIMIT)
-
-    install_once(cache, " ".join(PACKAGES), install_packages)
-    return cache / "node_modules"
 
 
 def passes(command: list[str], environment: dict[str, str]) -> bool:

@@ -1,14 +1,20 @@
 """What running our server with other people's programs needs."""
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SERVER = str(EXAMPLES / "everything_server.py")
+PYTHON_SDK = "mcp==2.3.0"
+TS_SDK = ("@modelcontextprotocol/server@2.4.0", "@modelcontextprotocol/node@2.1.2", "zod@4")
+LIMIT = 600
+"""Seconds for an installation."""
 
 
 def install_once(folder: Path, wanted: str, install: Callable[[], object]) -> None:
@@ -18,6 +24,39 @@ def install_once(folder: Path, wanted: str, install: Callable[[], object]) -> No
         folder.mkdir(parents=True, exist_ok=True)
         install()
         ready.write_text(wanted)
+
+
+def install_python_sdk(folder: Path) -> Path:
+    """Have the official Python SDK in an environment of its own, and return its Python."""
+    python = folder / "bin" / "python"
+
+    def install() -> None:
+        venv.create(folder, with_pip=True, clear=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", PYTHON_SDK]
+        subprocess.run(command, check=True, timeout=LIMIT)
+
+    install_once(folder, PYTHON_SDK, install)
+    return python
+
+
+def install_packages(folder: Path, *packages: str) -> Path:
+    """Have packages of npm in a folder of their own, and return it."""
+
+    def install() -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise SystemExit("npm is needed, and not here")
+        (folder / "package.json").write_text('{"private": true}\n')
+        command = [npm, "install", "--silent", "--no-audit", *packages]
+        subprocess.run(command, cwd=folder, check=True, timeout=LIMIT)
+
+    install_once(folder, " ".join(packages), install)
+    return folder
+
+
+def install_ts_sdk(folder: Path) -> Path:
+    """Have the official TypeScript SDK in a folder of its own, and return it."""
+    return install_packages(folder, *TS_SDK)
 
 
 @contextlib.contextmanager

@@ -8,13 +8,11 @@ The SDK comes into an environment of its own in FOLDER, once. Exit status 0 if a
 import argparse
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
-from peers import SERVER, install_once, serving
+from peers import SERVER, install_python_sdk, serving
 
 HERE = Path(__file__).parent
-SDK = "mcp==2.3.0"
 LIMIT = 120
 
 
@@ -22,7 +20,7 @@ def main() -> int:
     """Install what is missing, and have the client do its work over everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cache", type=Path, required=True)
-    python = install(parser.parse_args().cache)
+    python = install_python_sdk(parser.parse_args().cache / "sdk")
     failed = 0
     for host in ("--http", "--hypercorn"):
         with serving(host) as url:
@@ -30,19 +28,6 @@ def main() -> int:
     failed += run(python, "stdio", sys.executable, SERVER, "--stdio")
     print(f"{failed} of 3 runs failed" if failed else "all runs had the right outcome")
     return 1 if failed else 0
-
-
-def install(cache: Path) -> Path:
-    """Have the SDK there, and return its Python."""
-    python = cache / "bin" / "python"
-
-    def install_sdk() -> None:
-        venv.create(cache, with_pip=True, clear=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", SDK]
-        subprocess.run(command, check=True, timeout=600)
-
-    install_once(cache, SDK, install_sdk)
-    return python
 
 
 def run(python: Path, *arguments: str) -> bool:
