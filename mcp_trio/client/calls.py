@@ -124,7 +124,7 @@ class Calls:
         for _ in range(self._max_rounds):
             if not requests.needs_input(result):
                 return result
-            given = await next_round(self._inputs, method, result, self.observers)
+            given = await next_round(self._inputs, method, result)
             kept = {name: value for name, value in params.items() if name not in _OF_A_ROUND}
             result = await self._once(method, {**kept, **given}, streams)
         if requests.needs_input(result):

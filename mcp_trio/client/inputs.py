@@ -12,7 +12,6 @@ import trio
 
 from mcp_trio import _causes, codec, errors, types
 from mcp_trio.client import options
-from mcp_trio.client.observers import Observers
 
 __all__ = ["Inputs", "accept_form", "next_round"]
 
@@ -166,9 +165,7 @@ def _kind_of(method: object, params: object, at: str) -> _Kind:
     return _URL
 
 
-async def next_round(
-    inputs: Inputs, method: str, result: Mapping[str, Any], observers: Observers
-) -> dict[str, Any]:
+async def next_round(inputs: Inputs, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """What a request has to carry in addition after a result that asks for input.
 
     All is read before anybody is asked. The handlers run at the same time; the first that fails
@@ -195,8 +192,6 @@ async def next_round(
         key: inputs.question(request, f"{method}: inputRequests.{key[:60]}")
         for key, request in asked.items()
     }
-    for request in asked.values():
-        observers.observe_request(request["method"], request.get("params") or {})
     given["inputResponses"] = await _answers(questions)
     return given
 

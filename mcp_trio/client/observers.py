@@ -120,7 +120,7 @@ class Observers:
         *,
         request_id: jsonrpc.RequestId | None = None,
     ) -> None:
-        """The server asks the client for something, in the course of a request if that is given."""
+        """The server asks the client for something, in the course of a request if one is given."""
         if self._listeners:
             self._tell(
                 ServerMessage(kind="request", method=method, params=params, request_id=request_id)

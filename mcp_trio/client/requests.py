@@ -109,7 +109,19 @@ async def perform(
     # The block has been left in peace, so the transport can use the connection again.
     if isinstance(message, jsonrpc.ErrorReply):
         raise message.error
-    return check_result(method, message.result)
+    result = check_result(method, message.result)
+    if needs_input(result):
+        _show_questions(observers, result.get("inputRequests"), request_id)
+    return result
+
+
+def _show_questions(observers: Observers, asked: object, request_id: jsonrpc.RequestId) -> None:
+    """Let those see who follow what the server says; what makes no sense is refused elsewhere."""
+    for question in asked.values() if isinstance(asked, dict) else ():
+        if isinstance(question, dict) and isinstance(question.get("method"), str):
+            params = question.get("params")
+            shown = params if isinstance(params, dict) else {}
+            observers.observe_request(question["method"], shown, request_id=request_id)
 
 
 def _read(cls: type[T], message: jsonrpc.Notification) -> T | None:

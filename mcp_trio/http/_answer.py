@@ -8,7 +8,7 @@ from typing import Final
 import h11
 import trio
 
-from mcp_trio import codec, errors
+from mcp_trio import errors
 from mcp_trio.http import _pool, _sender, _wire
 from mcp_trio.http._encodings import BodyDecoder
 from mcp_trio.http._refusal import MAX_BODY, header_of, is_refusal, media_type, status_error
@@ -293,7 +293,7 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
         try:
             message = jsonrpc.parse_server_message(event.data)
         except errors.RemoteProtocolError:
-            if not _is_request(event.data):
+            if not jsonrpc.is_request(event.data):
                 raise
             # Servers of this revision send no requests, and nobody may answer one.
             logger.warning("%s sent a request on a response stream; it is dropped", self._peer)
@@ -362,11 +362,3 @@ class HttpAnswer(trio.abc.ReceiveChannel[jsonrpc.Message]):
     def _finish(self, message: jsonrpc.Message) -> None:
         self._pending.append(message)
         self.complete = True
-
-
-def _is_request(data: bytes) -> bool:
-    try:
-        envelope = codec.decode_json(data)
-    except errors.ParseError:
-        return False
-    return isinstance(envelope, dict) and "method" in envelope and "id" in envelope

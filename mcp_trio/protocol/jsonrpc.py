@@ -207,6 +207,15 @@ def parse_server_message(data: bytes) -> Message:
     return ResultReply(known_id, result)
 
 
+def is_request(data: bytes) -> bool:
+    """Whether what a server has sent is a request, for which a client of this revision is deaf."""
+    try:
+        envelope = codec.decode_json(data)
+    except errors.ParseError:
+        return False
+    return isinstance(envelope, dict) and "method" in envelope and "id" in envelope
+
+
 def _server_notification(envelope: dict[str, Any], request_id: object) -> Notification:
     method = envelope["method"]
     params = envelope.get("params", {})

@@ -4,6 +4,7 @@ Messages are encoded and parsed on both sides as everywhere else, so what works 
 wire. Nothing is buffered: the server's `send` returns when the client has taken the message.
 """
 
+import logging
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -17,6 +18,8 @@ from mcp_trio.transports._service import Services, open_services
 from mcp_trio.transports.lifespan import running
 
 __all__ = ["MemoryTransport", "open_memory_transport"]
+
+logger = logging.getLogger("mcp_trio.transports")
 
 LEAVE_DEADLINE: Final = 10.0
 """Seconds that a request which was given up gets to end before nobody waits for it any more.
@@ -128,6 +131,17 @@ class MemoryTransport(abc.Transport):
 _CLOSED: Final = "the block of this connection has been left"
 
 
+def _read(frame: bytes) -> jsonrpc.Message | None:
+    """What the server has sent; None for a request, which it must not send nor anybody answer."""
+    try:
+        return jsonrpc.parse_server_message(frame)
+    except errors.RemoteProtocolError:
+        if not jsonrpc.is_request(frame):
+            raise
+        logger.warning("the server has sent a request; it is dropped")
+        return None
+
+
 class _MemoryExchange(abc.Exchange):
     kind = "memory"
 
@@ -178,7 +192,9 @@ class _Messages(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     async def receive(self) -> jsonrpc.Message:
         try:
-            message = jsonrpc.parse_server_message(await self._frames.receive())
+            message = None
+            while message is None:
+                message = _read(await self._frames.receive())
         except trio.EndOfChannel:
             if self._answered:
                 raise

@@ -11,7 +11,7 @@ from asking_server import make as make_asking
 from script_kit import Play, play_lines
 from wire_kit import LISTEN, SUBSCRIPTION_ID, TOOLS_CHANGED, UPDATED
 
-from mcp_trio import Client, SubscriptionFilter, types
+from mcp_trio import Client, SubscriptionFilter, errors, types
 from mcp_trio.client.notifications import FanOut, RunningHandler, log_notifications
 from mcp_trio.client.observers import Observers, ServerMessage
 from mcp_trio.protocol import jsonrpc, methods
@@ -93,7 +93,7 @@ async def test_all_that_is_said(play: Play) -> None:
 
 
 async def test_questions_are_observed() -> None:
-    """H-05: the client's own handler answers; this one hears of it."""
+    """H-05, H-08: the client's own handler answers; this one hears of it, and for which request."""
 
     async def decline(_: types.ElicitRequestFormParams) -> types.ElicitResult:
         await trio.lowlevel.checkpoint()
@@ -103,11 +103,35 @@ async def test_questions_are_observed() -> None:
         open_memory_client(make_asking(), on_elicitation=decline) as client,
         client.notifications(collect, NOTHING) as running,
     ):
+        await client.list_tools()
         await client.call_tool("greet")
         await running.wait_settled()
         [message] = running.state
         assert (message.kind, message.method) == ("request", "elicitation/create")
         assert message.params["message"] == "Who are you?"
+        assert (message.request_id, message.subscription_id) == (2, None)
+
+
+async def test_questions_that_make_no_sense(play: Play) -> None:
+    """H-05: seen as far as they are questions, and an error of the call all the same."""
+
+    async def script(peer: Any) -> None:
+        asked = await peer.expect("tools/call")
+        for questions in ({"a": 5, "b": {"method": 5}, "c": {"method": "x/y", "params": 5}}, 5):
+            await peer.send(
+                asked, say.result(asked, resultType="input_required", inputRequests=questions)
+            )
+            asked = await peer.expect("tools/call" if questions != 5 else "prompts/list")
+        await peer.send(asked, say.result(asked, prompts=[]))
+
+    async with play(script) as client, client.notifications(collect, NOTHING) as running:
+        for _ in range(2):
+            with pytest.raises(errors.RemoteProtocolError):
+                await client.call_tool("greet")
+        await client.list_prompts()
+        await running.wait_settled()
+        [message] = running.state
+        assert (message.method, message.params, message.request_id) == ("x/y", {}, 1)
 
 
 async def test_slow_handler(play: Play) -> None:

@@ -107,6 +107,27 @@ async def test_nothing_is_buffered(connect: Connect, autojump_clock: MockClock) 
         assert isinstance(await messages.receive(), jsonrpc.ResultReply)
 
 
+async def test_requests_of_a_server(connect: Connect, autojump_clock: MockClock) -> None:
+    """W58: dropped, whatever their id; what is no message at all is an error."""
+    frames = [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping"}',
+        b'{"jsonrpc":"2.0","id":null,"method":"roots/list","params":{}}',
+        note(1),
+        b'{"jsonrpc":"2.0","id":2}',
+    ]
+
+    async def ask(message: jsonrpc.Request, exchange: abc.Exchange) -> jsonrpc.Reply:
+        for frame in frames:
+            await exchange.send(frame)
+        return jsonrpc.result_reply(message.id, {})
+
+    async with connect(Functions(ask)).open_exchange(1, "x", {}) as messages:
+        assert await messages.receive() == jsonrpc.Notification("note", {"number": 1})
+        with pytest.raises(errors.RemoteProtocolError, match="neither"):
+            await messages.receive()
+        assert await messages.receive() == jsonrpc.ResultReply(1, {})
+
+
 async def test_writing_without_waiting(connect: Connect, autojump_clock: MockClock) -> None:
     """`send_nowait` hands over to a client that waits, and says so if there is none."""
     exchanges: list[abc.Exchange] = []
