@@ -192,7 +192,7 @@ class _Messages(trio.abc.ReceiveChannel[jsonrpc.Message]):
 
     async def receive(self) -> jsonrpc.Message:
         try:
-            message = None
+            message = _read(await self._frames.receive())
             while message is None:
                 message = _read(await self._frames.receive())
         except trio.EndOfChannel:
